@@ -127,6 +127,8 @@ class Target:
     def strategy(self, source: Source | None) -> str:
         """The version strategy in force for this source."""
         default = source.default_strategy if source is not None else "source_position"
+        if default == "stated":
+            return default
         if self.policy.events.tombstones == "delete":
             default = "kafka_offset"  # they state no position
         return strategy_for(self.policy.versions, default, self.layout)

@@ -3,11 +3,12 @@
 from ch_sink.sources.base import FLATTENED, Flattened, Positions, RefusedConnector, Source, refusal
 from ch_sink.sources.change_tables import DB2, SQLSERVER
 from ch_sink.sources.logs import MYSQL, ORACLE, POSTGRES
-from ch_sink.sources.unordered import MONGODB, SINGLESTORE, Other, other
+from ch_sink.sources.unordered import MONGODB, SINGLESTORE, STATED, Other, other
 
 __all__ = [
     "FLATTENED",
     "SOURCES",
+    "STATED",
     "Flattened",
     "Other",
     "Positions",
@@ -29,6 +30,8 @@ def source_for(connector: str) -> Source:
     form, colon, inner = connector.partition(":")
     if form == FLATTENED:
         return Flattened(connector, source_for(inner) if colon else None)
+    if connector == STATED.name:
+        return STATED
     refused = refusal(connector)
     if refused is not None:
         raise refused

@@ -19,6 +19,7 @@ __all__ = [
     "Positions",
     "RefusedConnector",
     "Source",
+    "Strategy",
     "numbers",
     "refusal",
     "split",
@@ -68,6 +69,10 @@ Blocks = Sequence[Any] | Columns
 """Decoded ``source`` blocks."""
 
 
+Strategy = Literal["source_position", "kafka_offset", "stated"]
+"""What orders a source's changes unless the configuration says otherwise. ``stated``: what each of them states."""
+
+
 class Source(Protocol):
     """A source system as Debezium's connectors describe it."""
 
@@ -85,7 +90,7 @@ class Source(Protocol):
         ...
 
     @property
-    def default_strategy(self) -> Literal["source_position", "kafka_offset"]: ...
+    def default_strategy(self) -> Strategy: ...
 
     @property
     def unique_inner(self) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Blocks, Positions, numbers, split, values, words
+from ch_sink.sources.base import Blocks, Positions, Strategy, numbers, split, values, words
 
-__all__ = ["MONGODB", "SINGLESTORE", "MongoDB", "Other", "SingleStore", "other"]
+__all__ = ["MONGODB", "SINGLESTORE", "STATED", "MongoDB", "Other", "SingleStore", "other"]
 
 _ORD, _MOST = np.uint64((1 << 32) - 1), (1 << 63) - 1
 
@@ -132,7 +132,7 @@ class Other:
     """
 
     wire: type[msgspec.Struct] = OtherBlock
-    default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
+    default_strategy: Strategy = "kafka_offset"
     unique_inner = False
     inner_is_log = False
     omits_values = True
@@ -155,3 +155,16 @@ class Other:
 def other(connector: str) -> Other:
     """The source system of a connector that has no module of its own."""
     return Other(connector)
+
+
+class Stated(Other):
+    """Rows that are changes already, each with a number that orders it (``ch_sink.spark.changes``).
+
+    The number is the whole position: whatever comes in which batch, and however often, has the same version. So there
+    is nothing to be seen of re-delivery, and no order of arrival that could count.
+    """
+
+    default_strategy: Strategy = "stated"
+
+
+STATED = Stated("stated")

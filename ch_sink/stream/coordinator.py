@@ -77,6 +77,11 @@ class Coordinator:
         return self._stream.topic
 
     @property
+    def table(self) -> StreamTable:
+        """The table that the stream fills."""
+        return self._stream.table
+
+    @property
     def waiting(self) -> Mapping[int, int]:
         """Partition → number of changes that wait for the values of a row that changed its key."""
         return self._releases.numbers
@@ -205,9 +210,9 @@ class Coordinator:
                 next plan goes on behind them.
         """
         mine, stream = (self.settings.chunk_offsets, self.settings.chunk_bytes), self._stream
-        name, topic_id, fingerprint = self.settings.topic, stream.topic.topic_id, stream.table.fingerprint
+        name, topic_id, table = self.settings.topic, stream.topic.topic_id, stream.table
         wanted = [
-            RangeIntent(name, topic_id, p, *span, *limits.get(p, mine), fingerprint=fingerprint)
+            RangeIntent(name, topic_id, p, *span, *limits.get(p, mine), fingerprint=table.fingerprint_of(*span))
             for p, span in sorted(work.items())
         ]
         intents = cast(Sequence[RangeIntent], (yield Intend(self.ports.ledger, wanted)))

@@ -30,6 +30,8 @@ class StreamSettings:
     errors: ErrorLimits = field(default_factory=ErrorLimits)
     source_table: str = ""
     """The only source table whose records are taken, of a topic with several; empty for all."""
+    ends_vary: bool = False
+    """A range that was begun may be read again with another end, as the batches of a DataFrame say."""
 
 
 class TableAdmin(Protocol):
