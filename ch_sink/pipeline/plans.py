@@ -160,6 +160,8 @@ class StreamName:
     partition: int
     attempt: int = 0
     """How many earlier batches overlap this range."""
+    batch: int = 0
+    """The batch of the range, by its number in the ledger; 0 for waiting changes."""
 
     def token(self, first: int, end: int, label: str, *, execution: str = "") -> str:
         """Deduplication token of one insert: the same token always means the same rows.

@@ -114,7 +114,7 @@ class Storing:
             return
         rows = pa.concat_tables([insert.rows for insert in made.inserts])
         for rollup in rollups:
-            token = self.name.token(done.first, done.end, f"{label}rollup/{rollup.choice.name}")
+            token = self.name.token(done.first, done.end, f"{label}rollup/{rollup.choice.name}/{self.name.batch}")
             with self.stages.stage("insert"):
                 self.writer.roll_up(rollup.choice.name, rows, token, fence=self.fence)
 
