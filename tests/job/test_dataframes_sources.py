@@ -85,9 +85,9 @@ def test_sparks_kafka_source_with_kills_and_a_lost_checkpoint(place: Place, tmp_
     (place.folder / "acct.yaml").rename(place.folder / "orders.yaml")
     produce(place.kafka, records, topic)
     text = example("subscribe").replace("shop.public.orders", topic)
-    body = "import os; os.chdir(given['folder'])\nexec(given['text'], {'spark': spark, **given['names']})\n"
+    body = "import os; os.chdir(given['folder'])\nexec(given['block'], {'spark': spark, **given['names']})\n"
     names = {"brokers": place.kafka.bootstrap, "checkpoint": str(tmp_path / "first")}
-    given = {"conf": conf, "folder": str(place.folder), "text": text}
+    given = {"conf": conf, "folder": str(place.folder), "block": text}
     killed = script(body, names=names, **given)
     deadline = time.monotonic() + 200
     while killed.poll() is None and place.count("acct") < 400 and time.monotonic() < deadline:
