@@ -7,6 +7,7 @@ FROM
 $inner_columns,
         sum($sign) AS `_copies`
     FROM $table
+    $moment
     GROUP BY
 $inner_columns
     HAVING `_copies` > 0

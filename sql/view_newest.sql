@@ -7,6 +7,7 @@ FROM
 $inner_columns,
         $sign
     FROM $table
+    $moment
     ORDER BY $key, $version DESC
     LIMIT 1 BY $key
 )

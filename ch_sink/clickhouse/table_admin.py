@@ -18,7 +18,7 @@ from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.ports import Fence
-from ch_sink.table.ddl import Statement, view_of
+from ch_sink.table.ddl import AT_VERSION, Statement, at_version_of, view_of
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
@@ -150,7 +150,7 @@ class Evolution:
     def _recreate_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
         """Recreate the current-state view: a view keeps the columns and types that it was created with.
 
-        A view with other columns is the user's own and stays as it is.
+        So does the view at a commit, if there is one. A current-state view with other columns is the user's own and stays as it is.
         """
         name = f"{after.name}{self.view_suffix}"
         for attempt in range(_RETRY.attempts):
@@ -164,6 +164,9 @@ class Evolution:
             if attempt and shown.keys() == mine.keys():
                 return  # the view may cast its columns
             try:
+                moment = at_version_of(after, key, cluster=self.cluster)
+                if moment and self._has_view(after.name + AT_VERSION):
+                    execute(self.client, [moment])
                 execute(self.client, [view_of(after, key, suffix=self.view_suffix, cluster=self.cluster)])
             except ClickHouseError as error:
                 if error.code not in _CONCURRENT or attempt == _RETRY.attempts - 1:
@@ -171,6 +174,10 @@ class Evolution:
                 _RETRY.sleep(_RETRY.wait(attempt + 1, error.code))
             # Another stream may have added columns in the meantime.
             after = detect(self.client, self.database, self.table, self.policy)
+
+    def _has_view(self, name: str) -> bool:
+        values = {"database": self.database, "name": name}
+        return bool(self.client.rows(_DEFINITIONS["view"], values, doing=f"look for view {quote(name)}"))
 
     def _columns_of_view(self, name: str) -> dict[str, str]:
         """Names and types of the view's columns; empty if there is no such view."""

@@ -251,7 +251,8 @@ class Config(Section):
         if self.rollups and self.merge:
             raise ValueError("rollups and merge: true exclude each other: a rollup has one stream that fills it")
         names = [name for rollup in self.rollups for name in (rollup, f"{rollup}_current")]
-        own = {self.clickhouse.table, f"{self.clickhouse.table}_current", *self.tables.model_dump().values()}
+        table = self.clickhouse.table
+        own = {table, f"{table}_current", f"{table}_at_version", *self.tables.model_dump().values()}
         if taken := sorted({name for name in names if name in own or names.count(name) > 1}):
             raise ValueError(f"rollups has the name {taken[0]!r}, which is taken; give the rollup another one")
         return self

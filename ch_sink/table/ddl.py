@@ -12,7 +12,7 @@ merged. The view is right always.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,16 +20,19 @@ from string import Template
 from typing import Literal
 
 from ch_sink.errors import ChSinkError, TableError
+from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.table.model import Engine, Family, TargetTable, times
 from ch_sink.table.spec import EngineChoice, TableSpec, key_names, plan_columns, sorting_key
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import columns_in, key_expressions, literal, quote, split_commas
 
 __all__ = [
+    "AT_VERSION",
     "STATE_TABLES",
     "TABLE_COMMENT",
     "Statement",
     "ViewShape",
+    "at_version_of",
     "create_row_policy",
     "create_table",
     "create_view",
@@ -49,7 +52,12 @@ __all__ = [
     "state_tables",
     "template",
     "view_of",
+    "views_of",
 ]
+
+AT_VERSION = "_at_version"
+"""Suffix of the view that shows an append table as it was at a commit."""
+_BELOW_COMMIT = (1 << POSITION_SHIFT) - 1
 
 
 @cache
@@ -89,6 +97,8 @@ class ViewShape:
     apart: bool = False
     """See `partitions_apart`."""
     on_cluster: str = ""
+    version_type: str = ""
+    """Type of the version that a reader states, whose commit is the last one shown; empty for the current state."""
 
 
 def partition_in_sorting_key(partition_key: str, sorting_key: Sequence[str], columns: Sequence[str]) -> bool:
@@ -111,11 +121,32 @@ def partitions_apart(table: TargetTable) -> bool:
 
 def view_of(table: TargetTable, key: Sequence[str], *, suffix: str = "_current", cluster: str | None = None) -> str:
     """The statement that creates or replaces the view of a detected table."""
+    return create_view(_shape_of(table, key, suffix, cluster))
+
+
+def at_version_of(table: TargetTable, key: Sequence[str], *, cluster: str | None = None) -> str | None:
+    """The statement of the view of a detected append table at a commit; None if its versions hold no commits."""
+    column = table.column(table.engine.version_column or "_version")
+    if table.engine.family is not Family.MERGE_TREE or column is None or not column.type.endswith(("128", "256")):
+        return None
+    return create_view(replace(_shape_of(table, key, AT_VERSION, cluster), version_type=column.type))
+
+
+def views_of(table: TargetTable, key: Sequence[str], spec: TableSpec) -> list["Statement"]:
+    """The statements of all views of a detected table."""
+    views = {spec.view_suffix: view_of(table, key, suffix=spec.view_suffix, cluster=spec.cluster)}
+    if moment := at_version_of(table, key, cluster=spec.cluster):
+        views[AT_VERSION] = moment
+    everywhere = spec.cluster is not None
+    return [Statement("view", table.database, table.name + end, sql, everywhere) for end, sql in views.items()]
+
+
+def _shape_of(table: TargetTable, key: Sequence[str], suffix: str, cluster: str | None) -> ViewShape:
     columns = tuple(c.name for c in table.stored_columns)
     on_cluster = f" ON CLUSTER {quote(cluster)}" if cluster else ""
     view = f"{quote(table.database)}.{quote(table.name + suffix)}"
     apart = partitions_apart(table)
-    return create_view(ViewShape(view, table.qualified, table.engine, columns, tuple(key), apart, on_cluster))
+    return ViewShape(view, table.qualified, table.engine, columns, tuple(key), apart, on_cluster)
 
 
 def create_view(shape: ViewShape) -> str:
@@ -125,7 +156,9 @@ def create_view(shape: ViewShape) -> str:
     of one key can be in several partitions, and no version tells them apart, partitions are merged separately (a −1 or
     a delete row is in the partition of its row), because across partitions the engine keeps the row of the highest
     partition, which may be the old one (measured).
-    Append with key: the newest change of each key; without key: each row ``sum(_sign)`` times.
+    Append with key: the newest change of each key; without key: each row ``sum(_sign)`` times. A view at a commit
+    leaves out later changes. The low bits of a version order the changes inside a commit by Kafka offset, which says
+    nothing about another table; with all of them set, a version of one table stands for its commit in every other.
     """
     engine = shape.engine
     places = {"view": shape.view, "table": shape.table, "on_cluster": shape.on_cluster}
@@ -133,6 +166,8 @@ def create_view(shape: ViewShape) -> str:
     if engine.family is Family.MERGE_TREE:
         version, places["sign"] = quote(engine.version_column or "_version"), quote(engine.sign_column or "_sign")
         places["inner_columns"] = _lines(shape.columns, 8)
+        stated = f"{{version:{shape.version_type}}}"
+        places["moment"] = f"WHERE {version} <= bitOr({stated}, {_BELOW_COMMIT})" if shape.version_type else ""
         if shape.key:
             key = ", ".join(quote(name) for name in shape.key)
             return render("view_newest", key=key, version=version, **places)
@@ -291,13 +326,27 @@ def _settings(spec: TableSpec) -> list[tuple[str, str]]:
 
 def current_view(schema: RowSchema, spec: TableSpec) -> str:
     """The statement of the current-state view of the table that :func:`create_table` makes."""
+    return create_view(_made_shape(schema, spec))
+
+
+def _made_views(schema: RowSchema, spec: TableSpec) -> list["Statement"]:
+    everywhere = spec.cluster is not None
+    current = Statement("view", spec.database, spec.table + spec.view_suffix, current_view(schema, spec), everywhere)
+    if spec.engine is not EngineChoice.APPEND:
+        return [current]
+    name = f"{quote(spec.database)}.{quote(spec.table + AT_VERSION)}"
+    sql = create_view(replace(_made_shape(schema, spec), view=name, version_type="UInt128"))
+    return [current, Statement("view", spec.database, spec.table + AT_VERSION, sql, everywhere)]
+
+
+def _made_shape(schema: RowSchema, spec: TableSpec) -> ViewShape:
     key = key_names(schema, spec)
     only_key = [name for name in key if schema.field(name) is None]
     names = (*only_key, *(f.name for f in schema.fields))
     plain = {name for element in sorting_key(schema, spec) for name in key_expressions(element)}
     engine = made_engine(spec)
     apart = engine.family is Family.COLLAPSING and not partition_in_sorting_key(spec.partition_by, list(plain), names)
-    return create_view(ViewShape(spec.view, spec.qualified, engine, names, key, apart, spec.on_cluster))
+    return ViewShape(spec.view, spec.qualified, engine, names, key, apart, spec.on_cluster)
 
 
 def made_engine(spec: TableSpec) -> Engine:
@@ -340,7 +389,7 @@ def init_statements(schema: RowSchema, spec: TableSpec, *, create_database: bool
     statements = [
         Statement("database", spec.database, spec.database, create, everywhere),
         Statement("table", spec.database, spec.table, create_table(schema, spec), everywhere),
-        Statement("view", spec.database, spec.table + spec.view_suffix, current_view(schema, spec), everywhere),
+        *_made_views(schema, spec),
     ]
     statements = statements if create_database else statements[1:]
     plans = plan_columns(schema, spec)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ch_sink.model.change import UnknownColumn
-from ch_sink.table.ddl import TABLE_COMMENT, Statement, made_engine, note_types, row_policies, state_tables, view_of
+from ch_sink.table.ddl import TABLE_COMMENT, Statement, made_engine, note_types, row_policies, state_tables, views_of
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, key_names, plan_columns
 from ch_sink.types.chtype import widened
@@ -150,8 +150,7 @@ def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpe
         replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True),
     )
     shown = _with_added(existing, plans)
-    view = view_of(shown, key_names(schema, spec), suffix=spec.view_suffix, cluster=spec.cluster)
-    statements.append(_view_statement(existing, view, spec))
+    statements += views_of(shown, key_names(schema, spec), spec)
     notes = note_types(spec, _new_notes(existing, plans))
     return [*statements, *state_tables(spec), *notes, *row_policies(existing.name, existing.engine, spec)]
 
@@ -181,13 +180,8 @@ def unseen_statements(existing: TargetTable, key: Sequence[str], spec: TableSpec
     ``key``: the columns that are assumed to be the topic's key.
     """
     statements = altering(existing, alter(existing, _window_actions(existing, spec), spec.cluster))
-    view = view_of(existing, key, suffix=spec.view_suffix, cluster=spec.cluster)
-    statements.append(_view_statement(existing, view, spec))
+    statements += views_of(existing, key, spec)
     return [*statements, *state_tables(spec), *row_policies(existing.name, existing.engine, spec)]
-
-
-def _view_statement(existing: TargetTable, view: str, spec: TableSpec) -> Statement:
-    return Statement("view", existing.database, existing.name + spec.view_suffix, view, spec.cluster is not None)
 
 
 def _new_notes(existing: TargetTable, plans: Iterable[ColumnPlan]) -> dict[str, str]:

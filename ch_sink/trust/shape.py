@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
-from ch_sink.table.ddl import Statement, listed, made_engine, note_types, row_policies, view_of
+from ch_sink.table.ddl import Statement, listed, made_engine, note_types, row_policies, views_of
 from ch_sink.table.engine_full import EngineClause, parse_engine
 from ch_sink.table.evolve import addition, as_column, choice_of
 from ch_sink.table.model import TargetTable
@@ -52,11 +52,9 @@ class Shape:
         return mine != theirs
 
     def after(self, made: TargetTable, key: Sequence[str]) -> list[Statement]:
-        """What follows the exchange: the view, row policies and notes of the table, which now is this one."""
+        """What follows the exchange: the views, row policies and notes of the table, which now is this one."""
         spec = self.wanted.spec
-        view = view_of(made, key, suffix=spec.view_suffix, cluster=spec.cluster)
-        shown = Statement("view", made.database, made.name + spec.view_suffix, view, spec.cluster is not None)
-        return [shown, *row_policies(made.name, made.engine, spec), *note_types(spec, dict(self.notes))]
+        return [*views_of(made, key, spec), *row_policies(made.name, made.engine, spec), *note_types(spec, dict(self.notes))]
 
 
 def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | None:

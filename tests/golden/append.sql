@@ -38,6 +38,28 @@ FROM
 )
 WHERE `_sign` > 0;
 
+-- view orders_at_version
+CREATE OR REPLACE VIEW `shop`.`orders_at_version` AS
+SELECT
+    `id`,
+    `k`,
+    `v`,
+    `amt`
+FROM
+(
+    SELECT
+        `id`,
+        `k`,
+        `v`,
+        `amt`,
+        `_sign`
+    FROM `shop`.`orders`
+    WHERE `_version` <= bitOr({version:UInt128}, 4294967295)
+    ORDER BY `id`, `k`, `_version` DESC
+    LIMIT 1 BY `id`, `k`
+)
+WHERE `_sign` > 0;
+
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
 (

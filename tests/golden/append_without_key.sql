@@ -34,6 +34,26 @@ FROM
 )
 ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`;
 
+-- view orders_at_version
+CREATE OR REPLACE VIEW `shop`.`orders_at_version` AS
+SELECT
+    `a`,
+    `b`
+FROM
+(
+    SELECT
+        `a`,
+        `b`,
+        sum(`_sign`) AS `_copies`
+    FROM `shop`.`orders`
+    WHERE `_version` <= bitOr({version:UInt128}, 4294967295)
+    GROUP BY
+        `a`,
+        `b`
+    HAVING `_copies` > 0
+)
+ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`;
+
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
 (
