@@ -54,7 +54,11 @@ class Shape:
     def after(self, made: TargetTable, key: Sequence[str]) -> list[Statement]:
         """What follows the exchange: the views, row policies and notes of the table, which now is this one."""
         spec = self.wanted.spec
-        return [*views_of(made, key, spec), *row_policies(made.name, made.engine, spec), *note_types(spec, dict(self.notes))]
+        return [
+            *views_of(made, key, spec),
+            *row_policies(made.name, made.engine, spec),
+            *note_types(spec, dict(self.notes)),
+        ]
 
 
 def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | None:

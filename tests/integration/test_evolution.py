@@ -48,6 +48,14 @@ def test_columns_added_and_dropped_in_mid_stream(
     assert equal(client, database, source, stream, "ac") == []
 
 
+def test_the_view_at_a_commit_shows_added_columns(client: Client, database: str) -> None:
+    feed_of(client, database, "postgres-json_schema", "ac", "append").run()
+    moment = f"(SELECT max(_version) FROM {database}.ac)"
+    rows = client.rows(f"SELECT * FROM {database}.ac_at_version(version = {moment}) ORDER BY k")
+    assert {"extra", "d2"} <= rows[0].keys()
+    assert rows == client.rows(f"SELECT * FROM {database}.ac_current ORDER BY k")
+
+
 @pytest.mark.parametrize(("source", "seed"), each_value(SOURCES, range(6)))
 def test_any_cut_order_of_partitions_and_second_attempt(client: Client, database: str, source: str, seed: int) -> None:
     stream, rng = f"{source}-json_schema", random.Random(seed)

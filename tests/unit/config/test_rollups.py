@@ -53,6 +53,7 @@ def test_a_rollup_is_read_with_its_name_from_the_topic(tmp_path: Path) -> None:
         (("    count: orders", "    count: _rows"), "has a column '_rows'; names that begin with _"),
         (("{day: toDate(created), country: country}", "{}"), "line 6: .*by"),
         (("revenue_of_{table}", "orders_current"), "has the name 'orders_current', which is taken"),
+        (("revenue_of_{table}", "orders_at_version"), "has the name 'orders_at_version', which is taken"),
         (("revenue_of_{table}", "ch_sink_ledger"), "has the name 'ch_sink_ledger', which is taken"),
         (("revenue_of_{table}", "x_{tabel}"), "unknown field {tabel}"),
         (("engine: collapsing", "merge: true"), "rollups and merge: true exclude each other"),

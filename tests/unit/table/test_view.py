@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ch_sink.model.policy import policy_of
-from ch_sink.table.ddl import create_table, current_view, view_of
+from ch_sink.table.ddl import create_table, current_view, init_statements, views_of
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.types.connect import Field, RowSchema, SourceType
@@ -129,11 +129,12 @@ def test_only_the_sources_columns_are_shown(engine: ClickHouse) -> None:
 
 
 @pytest.mark.parametrize("choice", EngineChoice)
-def test_a_detected_table_gets_the_view_of_a_made_one(engine: ClickHouse, choice: EngineChoice) -> None:
+def test_a_detected_table_gets_the_views_of_a_made_one(engine: ClickHouse, choice: EngineChoice) -> None:
     spec = replace(BASE, engine=choice)
     make(engine, SCHEMA, spec)
     row: dict[str, Any] = engine.rows(DETECT_SQL, {"database": "t", "table": "orders"})[0]
-    assert view_of(assemble(row, policy_of()), ("id",)) == current_view(SCHEMA, spec)
+    made = [s for s in init_statements(SCHEMA, spec) if s.kind == "view"]
+    assert views_of(assemble(row, policy_of()), ("id",), spec) == made
 
 
 def test_a_detected_table_is_the_one_that_was_asked_for(engine: ClickHouse) -> None:
