@@ -150,7 +150,8 @@ class Evolution:
     def _recreate_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
         """Recreate the current-state view: a view keeps the columns and types that it was created with.
 
-        So does the view at a commit, if there is one. A current-state view with other columns is the user's own and stays as it is.
+        So does the view at a commit, if there is one. A current-state view with other columns is the user's own and
+        stays as it is.
         """
         name = f"{after.name}{self.view_suffix}"
         for attempt in range(_RETRY.attempts):
