@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> None:
                 day += step
                 began = time.perf_counter()
                 if not given.never_fold:
-                    ledger._folds.forget()
+                    ledger.folds.forget()
                     while ledger.fold():
                         pass
                 folding += time.perf_counter() - began

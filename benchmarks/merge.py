@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from benchmarks.machine import describe
 from ch_sink.decode import Decoder
+from ch_sink.memory import MemoryHandover
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.model.profile import TopicProfile
@@ -25,7 +26,6 @@ from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import History, StoredRows
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.testing.memory import MemoryHandover
 from ch_sink.types.column import Column
 
 PLACEHOLDER = "__debezium_unavailable_value"

@@ -32,7 +32,7 @@ from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RegisteredSchema
 from ch_sink.table.model import TargetTable
-from ch_sink.testing.memory import MemoryRegistry
+from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
 
 __all__ = ["decoding", "main"]

@@ -29,7 +29,7 @@ from ch_sink.config import Config, load
 from ch_sink.kafka import range_consumer
 from ch_sink.kafka.settings import KafkaSettings
 from ch_sink.order import State
-from ch_sink.pipeline.timings import Stages
+from ch_sink.pipeline.guards import Stages
 from ch_sink.ports import Claim
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task

@@ -56,7 +56,7 @@ def _printed(text: "Callable[[], None]") -> "Callable[[bool], None]":
 
 
 def _example() -> None:
-    from ch_sink.config.example import EXAMPLE
+    from ch_sink.config.schema import EXAMPLE
 
     Output().sql(EXAMPLE)
 

@@ -16,11 +16,9 @@ from clickhouse_connect.driver.httpclient import HttpClient
 from urllib3.util import Retry as HttpRetry
 
 from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
-from ch_sink.clickhouse.failures import translated
-from ch_sink.clickhouse.plain_meaning import CUTTING, PLAIN_MEANING, to_send
+from ch_sink.clickhouse.failures import TOO_MANY_PARTS, Retry, translated
 from ch_sink.clickhouse.replicas import Replicas, Stored, has_quorum
-from ch_sink.clickhouse.retry import TOO_MANY_PARTS, Retry
-from ch_sink.clickhouse.settings import ClickHouseSettings
+from ch_sink.clickhouse.settings import CUTTING, PLAIN_MEANING, ClickHouseSettings, to_send
 from ch_sink.errors import ClickHouseError, ConfigError
 from ch_sink.table.facts import version_of
 from ch_sink.types.sql import literal, quote

@@ -1,19 +1,47 @@
 """Fences: only the newest execution of a partition, under the newest claim of its stream, may insert.
 
-The insert itself asks the ledger (``condition``). ClickHouse evaluates that question when the statement begins, so a
-statement that began before a newer execution was registered may still finish: the newer one waits for those
-(`ch_sink.clickhouse.running_inserts`) before it looks anything up.
+The insert itself asks the ledger: ``INSERT … SELECT … FROM input(…) WHERE throwIf(…)``. The rows travel as for a plain
+insert, stay one block and one part, and keep their deduplication token (tried on 26.9). ``input()`` knows no column of
+the table: it is told the types, and nulls become defaults on the way into the table.
+
+ClickHouse evaluates the question when the statement begins, so a statement that began before a newer execution was
+registered may still finish: the newer one kills and awaits those before it looks anything up.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.ports import Claim, Execution
-from ch_sink.stream.claims import displaced, superseded
-from ch_sink.types.sql import literal
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["CLAIM_BITS", "ClickHouseFence", "rank"]
+from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.settings import EVERY_TYPE
+from ch_sink.clickhouse.state_table import StateTable
+from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, TableError
+from ch_sink.ports import Claim, Execution, Fence
+from ch_sink.stream.claims import displaced, superseded
+from ch_sink.table.model import TargetTable
+from ch_sink.types.arrow import sent_type, travels_as_text, without_unreadable_nulls
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column
+from ch_sink.types.sql import literal, quote
+
+__all__ = [
+    "CLAIM_BITS",
+    "SETTINGS",
+    "SUPERSEDED",
+    "ClickHouseFence",
+    "await_earlier_inserts",
+    "fenced",
+    "fenced_query",
+    "input_type",
+    "needs_query",
+    "rank",
+    "readable",
+    "with_defaults",
+]
 
 CLAIM_BITS = 40
 
@@ -82,3 +110,228 @@ class ClickHouseFence:
         newest = self.newest_claim()
         if self.claim is not None and (newest is None or newest.run_id != self.claim.run_id):
             raise displaced(self.stream, newest)
+
+
+SUPERSEDED = frozenset({395, 394})
+"""FUNCTION_THROW_IF_VALUE_IS_NON_ZERO, QUERY_WAS_CANCELLED: what a superseded insert may end with."""
+
+SETTINGS: dict[str, str | int] = {
+    # One block: what is read is not cut, and nothing is spread over threads.
+    "max_block_size": 1 << 30,
+    "max_threads": 1,
+    "max_insert_threads": 1,
+    # A null in a column that is not Nullable takes the column's default here, too.
+    "insert_null_as_default": 1,
+    # The answer is that of the ledger, not of a cache.
+    "use_query_cache": 0,
+    "select_sequential_consistency": 1,
+    **EVERY_TYPE,
+}
+
+
+_NEVER_NULLABLE = frozenset({"Array", "Map", "Tuple", "Nested", "JSON", "Variant", "Dynamic", "Object"})
+
+
+def fenced_query(table: TargetTable, rows: pa.Table, condition: str) -> str:
+    """The query for an insert of these rows, which fails unless the condition holds, if there is one."""
+    return fenced([(name, input_type(table, rows, name)) for name in rows.column_names], condition)
+
+
+def fenced(columns: Sequence[tuple[str, str]], condition: str) -> str:
+    """The same for columns of these names and types."""
+    names = ", ".join(quote(name) for name, _ in columns)
+    structure = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
+    where = f" WHERE throwIf(NOT ({condition}), 'superseded') = 0" if condition else ""
+    return f"SELECT {names} FROM input({literal(structure)}){where}"
+
+
+def readable(table: TargetTable, rows: pa.Table) -> pa.Table:
+    """The rows, with the column's or the type's default for each null that the server does not take for it."""
+    rows = with_defaults(table, rows)
+    for at, name in enumerate(rows.column_names):
+        values = without_unreadable_nulls(rows.column(name), _column(table, name).type)
+        if values is not rows.column(name):
+            rows = rows.set_column(at, rows.schema.field(at), values)
+    return rows
+
+
+def needs_query(table: TargetTable, rows: pa.Table) -> bool:
+    """Whether these rows have a null for which a plain insert fails, or stores another value.
+
+    A null that comes as text is no default, and 26.5 stores an empty text for one in a LowCardinality column.
+    """
+    kinds = (_column(table, name).type for name in rows.column_names if rows.column(name).null_count)
+    return any(
+        kind.startswith("LowCardinality(") or (travels_as_text(kind) and not parse_type(kind).nullable)
+        for kind in kinds
+    )
+
+
+def with_defaults(table: TargetTable, rows: pa.Table) -> pa.Table:
+    """The rows; a null whose column has no Nullable form becomes the column's default, as in a plain insert."""
+    for name, default in table.defaults:
+        if name not in rows.column_names or not rows.column(name).null_count:
+            continue
+        if _bare(table, name).partition("(")[0] in _NEVER_NULLABLE:
+            at, column = rows.schema.get_field_index(name), rows.column(name)
+            places = np.where(np.asarray(pc.is_null(column)), len(column), np.arange(len(column)))
+            whole = pa.chunked_array([*column.chunks, pa.array([default.as_py()], column.type)])
+            rows = rows.set_column(at, rows.schema.field(at), whole.take(pa.array(places)))
+    return rows
+
+
+def input_type(table: TargetTable, rows: pa.Table, name: str) -> str:
+    """The type of a column's values as sent: Nullable if it has nulls that the table turns into its default."""
+    bare = _bare(table, name)
+    if rows.column(name).null_count and bare.partition("(")[0] not in {*_NEVER_NULLABLE, "Nullable"}:
+        return f"Nullable({bare})"
+    return bare
+
+
+def _bare(table: TargetTable, name: str) -> str:
+    return sent_type(_column(table, name).type)
+
+
+def _column(table: TargetTable, name: str) -> Column:
+    column = table.column(name)
+    if column is None:
+        raise TableError(f"{table.qualified} has no column {name!r}")
+    return column
+
+
+# Sub-queries of a Distributed table have ids of their own, and chDB gives every query its own.
+_ID = "if(startsWith(initial_query_id, 'ch_sink/'), initial_query_id, Settings['log_comment'])"
+# By its text: an insert that waits for its first rows has no query_kind yet. A rollup is filled by a CREATE.
+_INSERT = "match(trimLeft(query), '(?i)^(INSERT|CREATE OR REPLACE TABLE)')"
+_POLL = 0.1
+_PROCESSES = "system.processes"
+_SKIP: dict[str, str | int] = {"skip_unavailable_shards": 1, "connect_timeout_with_failover_ms": 3000}
+"""Each server counts as a shard in clusterAllReplicas."""
+
+
+def await_earlier_inserts(
+    client: Client,
+    table: TargetTable,
+    fence: Fence,
+    *,
+    cluster: str | None = None,
+    patience: float = 120.0,
+) -> None:
+    """Return once no insert into the partition's rows runs that an earlier execution sent.
+
+    Lookups then see each of them whole or not at all, and later ones are refused by their fence. They are killed, since
+    the client of a running one may be frozen in mid-request. Inserts of a version without fences have no such ids:
+    those that run now are waited for.
+
+    Args:
+        fence: the execution that begins now.
+        cluster: the cluster on whose servers the inserts may run; by default this server only.
+
+    Raises:
+        ClickHouseUnavailable: one of them still runs after ``patience`` seconds, or may run on a server that is alive
+            and does not answer.
+        ClickHouseError: the server does not show what runs.
+    """
+    earlier = f"startsWith({_ID}, {literal(fence.partition_id)}) AND NOT startsWith({_ID}, {literal(fence.query_id)})"
+    where = _Where(client, table, cluster)
+    running, unnamed, silent = where.running(earlier)
+    deadline = time.monotonic() + patience
+    while running or unnamed or silent:
+        if running:  # each time: one that has just begun may outlive a kill, or not show its name yet
+            _kill(client, cluster, earlier)
+        if time.monotonic() > deadline:
+            raise _still_running(table, cluster, running | unnamed, patience)
+        time.sleep(_POLL)
+        running, still, silent = where.running(earlier)
+        unnamed &= still
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """The servers on which inserts into one table may run."""
+
+    client: Client
+    table: TargetTable
+    cluster: str | None
+
+    def running(self, earlier: str) -> tuple[set[str], set[str], bool]:
+        """Query ids of the earlier executions' inserts, and of the inserts into the table by a version without fences.
+
+        And whether a server that may run some does not answer.
+        """
+        processes = f"clusterAllReplicas({literal(self.cluster)}, system.processes)" if self.cluster else _PROCESSES
+        # Inserts of a version without fences: the table's name and the client's are all that is known of them.
+        other = "position(query, {table:String}) AND position(http_user_agent, 'ch_sink')"
+        found = self.client.rows(
+            f"SELECT hostName() AS host, tcpPort() AS port, {earlier} AS named, groupArrayIf(query_id, {_INSERT} "
+            f"AND (named OR ({other} AND NOT startsWith({_ID}, 'ch_sink/')))) AS ids "
+            f"FROM {processes} GROUP BY host, port, named",
+            {"table": self.table.qualified},
+            settings=_SKIP if self.cluster else None,
+            doing="look for inserts of an earlier job that still run",
+        )
+        named, unnamed = (
+            {str(i) for row in found if bool(row["named"]) is wanted for i in row["ids"]} for wanted in (True, False)
+        )
+        # This query runs on each server that answers, so each has a row.
+        answering = len({(row["host"], row["port"]) for row in found})
+        return named, unnamed, self.cluster is not None and self._is_silent(self.cluster, answering)
+
+    def _is_silent(self, cluster: str, answering: int) -> bool:
+        """Whether a server does not answer that could still store rows.
+
+        A server without a session in the keeper cannot: it is what commits the parts of a replicated table. One that
+        has a session and is cut off from here may run an insert whose fence it has checked before. So a server counts
+        as dead once the keeper says so, which takes it a session's time, 30 seconds by default.
+        """
+        [known] = self.client.rows(
+            "SELECT count() AS n FROM system.clusters WHERE cluster = {cluster:String}",
+            {"cluster": cluster},
+            doing=f"count the servers of cluster {cluster}",
+        )
+        if answering >= int(known["n"]):
+            return False
+        table = self.table
+        database, name = table.local or (table.database, table.name)
+        if not table.engine.replicated:
+            # Other servers hold no rows of a plain table, but those of a Distributed one.
+            return table.distributed or table.engine.shared
+        seen = self.client.rows(
+            "SELECT zookeeper_path, count() AS answering, max(active_replicas) AS active, max(total_replicas) AS total "
+            f"FROM clusterAllReplicas({literal(cluster)}, system.replicas) "
+            "WHERE database = {database:String} AND table = {name:String} GROUP BY zookeeper_path",
+            {"database": database, "name": name},
+            settings=_SKIP,
+            doing=f"ask which replicas of {table.qualified} are alive",
+        )
+        whole = sum(int(row["total"]) for row in seen) >= int(known["n"])
+        return not whole or any(int(row["answering"]) < int(row["active"]) for row in seen)
+
+
+def _still_running(table: TargetTable, cluster: str | None, ids: set[str], patience: float) -> ClickHouseUnavailable:
+    if ids:
+        return ClickHouseUnavailable(
+            f"an insert of an earlier job into {table.qualified} still runs after {patience:.0f} s (query {min(ids)})",
+            hint="Find it in system.processes and stop it with KILL QUERY; the stream then goes on.",
+        )
+    return ClickHouseUnavailable(
+        f"a server of cluster {cluster} has not answered for {patience:.0f} s, and an insert of an earlier job into "
+        f"{table.qualified} may still run there",
+        hint="Start it, or take it out of the cluster's configuration; the stream then goes on.",
+    )
+
+
+def _kill(client: Client, cluster: str | None, where: str) -> None:
+    """Stop inserts. A user may stop its own queries; one that may not waits for their end."""
+    on_cluster = f" ON CLUSTER {quote(cluster)}" if cluster else ""
+    try:
+        client.command(
+            f"KILL QUERY{on_cluster} WHERE {where} ASYNC",
+            # Whether it has worked is looked at next; a server that is down would be given 180 seconds.
+            settings={"distributed_ddl_task_timeout": 0},
+            doing="stop inserts of an earlier job",
+        )
+    except ClickHouseUnavailable:
+        raise
+    except ClickHouseError:
+        return

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
+from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import (
-    ChunkCut,
     Claim,
     Execution,
     Fact,
@@ -29,11 +29,12 @@ __all__ = [
     "intent_of",
     "result_of",
     "row",
+    "steps_of",
     "summary_of",
     "totals_of",
 ]
 
-Entry = Claim | RangeIntent | Execution | RangeProgress | ReleaseGroup | ChunkCut | FinishedRange | RangeSummary | Fact
+Entry = Claim | RangeIntent | Execution | RangeProgress | ReleaseGroup | FinishedRange | RangeSummary | Fact
 
 F = TypeVar("F", bound=Fact)
 
@@ -55,7 +56,7 @@ SCHEMA = pa.schema(
         ("chunk_offsets", pa.int64()),
         ("chunk_bytes", pa.int64()),
         ("attempt", pa.uint32()),
-        ("cuts", pa.list_(pa.int64())),
+        ("offsets", pa.list_(pa.int64())),
         ("rows", pa.uint64()),
         ("deletes", pa.uint64()),
         ("dead_letters", pa.uint64()),
@@ -98,14 +99,12 @@ def row(
             filled |= _range(entry)
         case ReleaseGroup():
             # No column of the sorting key holds the offsets: a group replaces the one before it.
-            filled |= {"topic_id": entry.topic_id, "partition": entry.partition, "cuts": list(entry.offsets)}
+            filled |= {"topic_id": entry.topic_id, "partition": entry.partition, "offsets": list(entry.offsets)}
             filled["counts"] = [("given_up", int(entry.given_up))]
         case Execution():
             # Whatever distinguishes executions is outside the sorting key: the engine keeps the row of the newest.
             place = {"topic_id": entry.topic_id, "partition": entry.partition}
             filled |= {**place, "run_id": entry.id, "state": entry.work}
-        case ChunkCut():
-            filled |= {"topic_id": entry.topic_id, "partition": entry.partition, "offset": entry.offset}
         case _:
             fields = msgspec.to_builtins(entry)
             filled |= {column: fields.pop(name) for name, column in _COLUMN_OF.items() if name in fields}
@@ -130,7 +129,6 @@ def _range(entry: RangeIntent | FinishedRange | RangeProgress | RangeSummary) ->
                 "fact": json.dumps({"fingerprint": entry.fingerprint}) if entry.fingerprint else "",
             }
         case FinishedRange() | RangeSummary():
-            filled |= {"cuts": list(entry.cuts)} if isinstance(entry, FinishedRange) else {"attempt": entry.batches}
             filled |= {
                 "topic": entry.topic,
                 "rows": entry.rows,
@@ -142,8 +140,12 @@ def _range(entry: RangeIntent | FinishedRange | RangeProgress | RangeSummary) ->
                 "finished": round(entry.finished * 1000),
                 "source_time": entry.source_time,
             }
-            if isinstance(entry, FinishedRange) and entry.top:
-                filled["fact"] = json.dumps({"top": str(entry.top)})
+            fact: dict[str, Any] = {"steps": msgspec.to_builtins(entry.steps)} if entry.steps else {}
+            if isinstance(entry, RangeSummary):
+                filled["attempt"] = entry.batches
+            elif entry.top:
+                fact["top"] = str(entry.top)
+            filled["fact"] = json.dumps(fact) if fact else ""
         case RangeProgress():
             filled |= {"state": entry.state, "claim_number": entry.claim, "batch": entry.batch or entry.start}
     return filled
@@ -152,6 +154,11 @@ def _range(entry: RangeIntent | FinishedRange | RangeProgress | RangeSummary) ->
 def fingerprint_of(fact: str) -> str:
     """The fingerprint in the column ``fact`` of an intent."""
     return str(json.loads(fact).get("fingerprint", "")) if fact else ""
+
+
+def steps_of(fact: str) -> tuple[BackwardStep, ...]:
+    """The steps in the column ``fact`` of a result or a summary."""
+    return msgspec.convert(json.loads(fact).get("steps", ()), tuple[BackwardStep, ...]) if fact else ()
 
 
 def claim_of(r: Mapping[str, Any]) -> Claim:
@@ -180,7 +187,7 @@ def intent_of(r: Mapping[str, Any]) -> RangeIntent:
 
 
 def result_of(r: Mapping[str, Any]) -> FinishedRange:
-    """The result of a row of `ledger_queries.HISTORY`."""
+    """The result of a row, with its times in milliseconds."""
     return FinishedRange(
         topic=r["topic"],
         topic_id=r["topic_id"],
@@ -191,19 +198,19 @@ def result_of(r: Mapping[str, Any]) -> FinishedRange:
         deletes=r["deletes"],
         dead_letters=r["dead_letters"],
         counts=dict(r["counts"]),
-        cuts=tuple(r["cuts"]),
         state=r["state"],
         started=r["started_ms"] / 1000,
         finished=r["finished_ms"] / 1000,
         source_time=r["source_time_ms"],
         run_id=r["run_id"],
         batch=r["batch"],
-        top=int(json.loads(r["fact"])["top"]) if r.get("fact") else 0,
+        top=int(json.loads(r["fact"]).get("top", 0)) if r["fact"] else 0,
+        steps=steps_of(r["fact"]),
     )
 
 
 def summary_of(r: Mapping[str, Any]) -> RangeSummary:
-    """The summary of a row of `ledger_queries.SUMMARIES`."""
+    """The summary of a row, with its times in milliseconds."""
     return RangeSummary(
         topic=r["topic"],
         topic_id=r["topic_id"],
@@ -219,11 +226,12 @@ def summary_of(r: Mapping[str, Any]) -> RangeSummary:
         started=r["started_ms"] / 1000,
         finished=r["finished_ms"] / 1000,
         source_time=r["source_time_ms"],
+        steps=steps_of(r["fact"]),
     )
 
 
 def totals_of(r: Mapping[str, Any], state: str) -> PartitionTotals:
-    """A partition's totals from a row of `ledger_queries.TOTALS`, and its last state."""
+    """A partition's totals from a row of `ledger.TOTALS`, and its last state."""
     return PartitionTotals(
         topic=r["topic"],
         topic_id=r["topic_id"],

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform_table
 from ch_sink.clickhouse.client import Client, Keys
-from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
+from ch_sink.clickhouse.settings import EVERY_TYPE
 from ch_sink.errors import TableError
 from ch_sink.ports import StoredRows
 from ch_sink.table.model import Family, TargetTable, times

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced, input_type, readable
-from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
-from ch_sink.clickhouse.running_inserts import await_earlier_inserts
+from ch_sink.clickhouse.fence import SETTINGS, SUPERSEDED, await_earlier_inserts, fenced, input_type, readable
+from ch_sink.clickhouse.settings import EVERY_TYPE
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed, TableError
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.ports import Fence

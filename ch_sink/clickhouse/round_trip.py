@@ -17,8 +17,8 @@ import pyarrow as pa
 from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.lookup import ClickHouseLookup
-from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
 from ch_sink.clickhouse.schema import detect
+from ch_sink.clickhouse.settings import EVERY_TYPE
 from ch_sink.clickhouse.writer import ClickHouseWriter
 from ch_sink.errors import AccessDenied, ClickHouseError, TableError
 from ch_sink.model.policy import Policy

@@ -1,7 +1,7 @@
 """Detection of tables, DDL statements, and facts about the server."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform
-from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.plain_meaning import EVERY_TYPE
-from ch_sink.clickhouse.required_settings import fixed_settings
+from ch_sink.clickhouse.client import PINNED_EVERYWHERE, Client
+from ch_sink.clickhouse.fence import SETTINGS
+from ch_sink.clickhouse.settings import EVERY_TYPE, PLAIN_MEANING
 from ch_sink.clickhouse.state_table import StateTable
+from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
@@ -26,7 +27,36 @@ from ch_sink.types.connect import SourceType
 from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
 
-__all__ = ["detect", "execute", "has_nullable_tuple", "server_facts"]
+__all__ = ["detect", "execute", "fixed_settings", "has_nullable_tuple", "require_settings", "server_facts"]
+
+_TOKEN = "insert_deduplication_token"
+_REQUIRED: Mapping[str, str | int] = {
+    **PLAIN_MEANING,
+    **PINNED,
+    **PINNED_EVERYWHERE,
+    _TOKEN: "a token",
+    "transform_null_in": 1,
+    **{name: SETTINGS[name] for name in ("insert_null_as_default", "use_query_cache")},
+}
+
+
+def fixed_settings(client: Client) -> dict[str, str]:
+    """The required settings that this user may not change and that have another value than they must; their values."""
+    return {name: value for name in _REQUIRED if (value := client.fixed_at(name, _REQUIRED[name])) is not None}
+
+
+def require_settings(client: Client) -> None:
+    """Raises AccessDenied if the user may not change a setting that exactly-once inserts depend on."""
+    fixed = fixed_settings(client)
+    if fixed:
+        name, value = next(iter(fixed.items()))
+        wanted = "be set" if name == _TOKEN else f"be {_REQUIRED[name]}"
+        raise AccessDenied(
+            f"user {client.settings.username!r} may not change the ClickHouse setting {name}, which is "
+            f"{value or 'empty'!r} and has to {wanted}: changes would be stored twice or lost",
+            hint=f"Take the constraint on {', '.join(fixed)} out of the user's profile; readonly is to be 0 or 2.",
+        )
+
 
 log = logging.getLogger("ch_sink")
 

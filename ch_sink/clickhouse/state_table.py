@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client, Keys
-from ch_sink.clickhouse.retry import Retry
+from ch_sink.clickhouse.failures import Retry
 from ch_sink.errors import ClickHouseUnavailable
 from ch_sink.table.ddl import render
 from ch_sink.types.sql import quote

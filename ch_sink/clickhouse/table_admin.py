@@ -1,24 +1,211 @@
-"""What the coordinator does with the target table: detect, alter and truncate it."""
+"""Changes of the target table: statements of ``init``, truncates, and columns that it gets while its stream runs.
 
+Another stream may alter the same table at the same time.
+"""
+
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.evolution import Evolution
+from ch_sink.clickhouse.failures import RETRYABLE_CODES, Retry
 from ch_sink.clickhouse.lookup import max_version
-from ch_sink.clickhouse.required_settings import require_settings
 from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
-from ch_sink.clickhouse.schema import detect, execute
+from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple, require_settings
+from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.ports import Fence
-from ch_sink.table.model import TargetTable
+from ch_sink.table.ddl import Statement, view_of
+from ch_sink.table.evolve import offered
+from ch_sink.table.model import TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.truncate import own_rows, truncate_statement
+from ch_sink.types import clickhouse_type
 from ch_sink.types.choices import TypeChoices
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.connect import SourceType
+from ch_sink.types.sql import quote
 
-__all__ = ["ClickHouseTableAdmin"]
+__all__ = ["ClickHouseTableAdmin", "Evolution", "Outcome", "run_statement"]
+
+Outcome = Literal["created", "changed", "unchanged"]
+
+_DEFINITIONS = {
+    "database": "SELECT name AS definition FROM system.databases WHERE name = {name:String}",
+    "table": "SELECT name AS definition FROM system.tables WHERE database = {database:String} AND name = {name:String}",
+    "view": "SELECT create_table_query AS definition FROM system.tables "
+    "WHERE database = {database:String} AND name = {name:String}",
+    "row policy": "SELECT arrayStringConcat(arraySort(groupArray(concat(short_name, ' ', select_filter))), ',') "
+    "AS definition FROM system.row_policies WHERE database = {database:String} AND table = {table:String}",
+}
+"""The definition of an object, as far as a statement of ``init`` can change it; no row if it does not exist."""
+
+
+def run_statement(client: Client, statement: Statement) -> Outcome:
+    """Run the statement, unless what it creates exists. Raises ClickHouseError."""
+    before = _definition(client, statement)
+    if before and statement.if_not_exists and not statement.on_cluster:
+        return "unchanged"
+    execute(client, [statement.sql])
+    if statement.kind in ("alter", "column types"):
+        return "changed"
+    if before and before == _definition(client, statement):
+        return "unchanged"
+    return "changed" if before and statement.kind == "view" else "created"
+
+
+def _definition(client: Client, statement: Statement) -> str:
+    """The object's definition, empty if it does not exist or is not visible to the user."""
+    sql = _DEFINITIONS.get(statement.kind)
+    if sql is None:
+        return ""
+    values = {"name": statement.name, "database": statement.database, "table": statement.table}
+    where = {name: value for name, value in values.items() if f"{{{name}:" in sql}
+    try:
+        found = client.rows(sql, where, doing="look for what exists")
+    except ClickHouseError:
+        return ""
+    return str(found[0]["definition"]) if found else ""
+
+
+log = logging.getLogger("ch_sink")
+
+_CONCURRENT = RETRYABLE_CODES | {
+    15,  # DUPLICATE_COLUMN: added between the server's check and its commit
+    57,  # TABLE_ALREADY_EXISTS: two CREATE OR REPLACE of one view
+    60,  # UNKNOWN_TABLE: the same, seen from the other side
+    236,  # ABORTED
+    341,  # UNFINISHED: not yet on all replicas
+    517,  # CANNOT_ASSIGN_ALTER: another ALTER came first
+    571,  # DATABASE_REPLICATION_FAILED
+}
+_RETRY = Retry(attempts=10, longest_wait=8.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """Alters the table of one stream. ``cluster``: the cluster on which ``init`` created it, if any."""
+
+    client: Client
+    database: str
+    table: str
+    policy: Policy
+    cluster: str | None = None
+    types: TypeChoices = field(default_factory=TypeChoices)
+    view_suffix: str = "_current"
+
+    def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
+        """Add or change these columns and recreate the view; returns the table as it is afterwards.
+
+        Another stream may add them at the same time: the first one decides the column's type.
+
+        Raises:
+            ClickHouseError, AccessDenied: the server refuses.
+            StreamFailed: the server confirms the change, but the columns are still missing.
+        """
+        wanted = self._typed(columns)
+        before = table
+        if wanted:  # a type that another stream has widened since must not become narrower again
+            table = detect(self.client, self.database, self.table, self.policy)
+        for attempt in range(_RETRY.attempts):
+            lacking = [c for c in wanted if _lacks(table, c)]
+            if not lacking:
+                break
+            for first, second in clashes([*(c.name for c in table.columns), *(c.name for c in lacking)]):
+                log.warning("%s: columns %r and %r differ by letter case only", table.qualified, first, second)
+            try:
+                execute(self.client, offered(table, lacking, self.cluster))
+            except ClickHouseError as error:
+                if error.code not in _CONCURRENT and not isinstance(error, ClickHouseUnavailable):
+                    raise _refused(error, offered(table, lacking, self.cluster)) from None
+                if attempt == _RETRY.attempts - 1:
+                    raise
+                log.info("%s; trying again", error)
+                _RETRY.sleep(_RETRY.wait(attempt + 1, error.code))
+            table = detect(self.client, self.database, self.table, self.policy)
+        else:
+            raise StreamFailed(
+                f"{table.qualified} still lacks the added columns {', '.join(repr(c.name) for c in wanted)}",
+                hint="does clickhouse.url lead to several servers? Add the columns on all of them, and run again",
+            )
+        self._recreate_view(before, table, key)
+        return table
+
+    def _typed(self, columns: Sequence[UnknownColumn]) -> list[UnknownColumn]:
+        """The columns with the types that this server has, as ``init`` chooses them."""
+        tuples = any((c.clickhouse_type or "").startswith("Nullable(Tuple(") for c in columns)
+        known = not tuples or has_nullable_tuple(self.client)
+        out = []
+        for column in columns:
+            source = SourceType.from_comment(column.comment) if column.change == "add" else None
+            if source is not None:
+                chosen = clickhouse_type(source, replace(self.types, nullable_tuple=known), column=column.name)
+                default = _default_for(chosen, column)
+                column = replace(column, clickhouse_type=chosen, default=default)
+            out.append(column)
+        return out
+
+    def _recreate_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
+        """Recreate the current-state view: a view keeps the columns and types that it was created with.
+
+        A view with other columns is the user's own and stays as it is.
+        """
+        name = f"{after.name}{self.view_suffix}"
+        for attempt in range(_RETRY.attempts):
+            shown = self._columns_of_view(name)
+            mine = {c.name: c.type for c in after.source_columns}
+            if not shown or shown == mine:
+                return
+            if not shown.keys() <= {c.name for c in before.source_columns} | mine.keys() or not set(key) <= set(shown):
+                log.warning("view %s.%s is not the one that init creates and stays as it is", after.database, name)
+                return
+            if attempt and shown.keys() == mine.keys():
+                return  # the view may cast its columns
+            try:
+                execute(self.client, [view_of(after, key, suffix=self.view_suffix, cluster=self.cluster)])
+            except ClickHouseError as error:
+                if error.code not in _CONCURRENT or attempt == _RETRY.attempts - 1:
+                    raise
+                _RETRY.sleep(_RETRY.wait(attempt + 1, error.code))
+            # Another stream may have added columns in the meantime.
+            after = detect(self.client, self.database, self.table, self.policy)
+
+    def _columns_of_view(self, name: str) -> dict[str, str]:
+        """Names and types of the view's columns; empty if there is no such view."""
+        found = self.client.rows(
+            "SELECT name, type FROM system.columns WHERE database = {database:String} AND table = {view:String} "
+            "AND (SELECT count() FROM system.tables WHERE database = {database:String} AND name = {view:String} "
+            "AND engine = 'View') > 0 ORDER BY position",
+            {"database": self.database, "view": name},
+            doing=f"look at view {quote(name)}",
+        )
+        return {str(row["name"]): str(row["type"]) for row in found}
+
+
+def _default_for(chosen: str, column: UnknownColumn) -> str | None:
+    """The column's default, which is written for the type that the decoder chose, for this type."""
+    if column.default is None or not (column.clickhouse_type or "").startswith("Nullable(Tuple("):
+        return column.default
+    if chosen.startswith("Nullable(Tuple("):
+        return column.default
+    return column.default.removeprefix("tuple(").removesuffix(")") if chosen.startswith(("Array(", "Map(")) else None
+
+
+def _lacks(table: TargetTable, wanted: UnknownColumn) -> bool:
+    column = table.column(wanted.name)
+    if column is None or wanted.change == "add" or wanted.clickhouse_type is None:
+        return column is None
+    if wanted.change == "null" and not parse_type(column.type).nullable:
+        return True
+    return bool(offered(table, [wanted]))
+
+
+def _refused(error: ClickHouseError, statements: Sequence[str]) -> ClickHouseError:
+    by_hand = f"carry it out by hand and run again: {'; '.join(statements)}"
+    return type(error)(error.message, code=error.code, hint=by_hand)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from typing import TypedDict
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fenced_insert import SETTINGS, SUPERSEDED, fenced_query, needs_query, readable
-from ch_sink.clickhouse.retry import Retry
+from ch_sink.clickhouse.failures import Retry
+from ch_sink.clickhouse.fence import SETTINGS, SUPERSEDED, fenced_query, needs_query, readable
 from ch_sink.clickhouse.rollups import roll_up
 from ch_sink.errors import ClickHouseError, TableError
 from ch_sink.ports import Fence, Insert

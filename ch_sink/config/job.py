@@ -10,13 +10,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ch_sink.config.columns import ColumnsSection
-from ch_sink.config.model import Config
-from ch_sink.config.naming import SourceNames, fields_in, needs_event, render, takes_table
-from ch_sink.config.problems import config_error
-from ch_sink.config.secret_files import read_secret_files
-from ch_sink.config.topics import Topics
-from ch_sink.config.tree import KeyPath, Tree, read
+from ch_sink.config.model import ColumnsSection, Config
+from ch_sink.config.naming import SourceNames, Topics, fields_in, needs_event, render, takes_table
+from ch_sink.config.tree import KeyPath, Tree, config_error, read, read_secret_files
 from ch_sink.errors import ConfigError
 
 __all__ = ["SOURCE_COLUMN", "Job", "Variant", "load_job"]

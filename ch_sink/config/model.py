@@ -1,11 +1,11 @@
 """The whole configuration of one stream."""
 
 from hashlib import sha256
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from ch_sink.config.columns import ColumnsSection
 from ch_sink.config.rollups import RollupSection
 from ch_sink.config.sections import (
     Bytes,
@@ -18,18 +18,20 @@ from ch_sink.config.sections import (
     ListenAt,
     Name,
     Patience,
+    Property,
     Seconds,
     Section,
     SparkSection,
     TablesSection,
     VersionSection,
     Words,
+    user_from_url,
 )
-from ch_sink.config.source import SourceSection
 from ch_sink.errors import ConfigError
 from ch_sink.model.policy import (
     PLACEHOLDER,
     ChangePolicy,
+    ColumnPolicy,
     DocumentPolicy,
     EventPolicy,
     KeyPolicy,
@@ -40,7 +42,105 @@ from ch_sink.model.policy import (
 )
 from ch_sink.table.rollup import RollupChoice
 
-__all__ = ["Config"]
+__all__ = ["SOURCE_KINDS", "ColumnsSection", "Config", "SourceSection"]
+
+Mask = Literal["sha256", "sha512", "hmac-sha256", "redact"]
+
+
+class ColumnsSection(Section):
+    """Names are those of the source's columns, except those of ``add``."""
+
+    exclude: Words = ()
+    """Columns that are not stored."""
+    rename: dict[str, Name] = Field(default_factory=dict)
+    """Column of the source → column of the table."""
+    mask: dict[str, Mask] = Field(default_factory=dict)
+    """Column → what is stored instead of its text: a hash in hexadecimal digits, or ``***``."""
+    mask_key: Annotated[SecretStr | None, Field(repr=False)] = None
+    """The key of ``hmac-sha256``."""
+    add: dict[str, Property] = Field(default_factory=dict)
+    """Column of the table → a constant as SQL, such as ``'eu'`` in single quotes."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        targets = [*self.rename.values(), *self.add]
+        twice = sorted({name for name in targets if targets.count(name) > 1})
+        if twice:
+            raise ValueError(f"fills the column {twice[0]!r} twice; give each column one source")
+        for group, names in (("rename", self.rename), ("mask", self.mask)):
+            both = sorted(set(self.exclude) & set(names))
+            if both:
+                raise ValueError(f"excludes the column {both[0]!r} and has it in {group}; keep one of them")
+        if "hmac-sha256" in self.mask.values() and not (self.mask_key and self.mask_key.get_secret_value()):
+            raise ValueError(
+                "masks with hmac-sha256, which needs mask_key; set it by CH_SINK__COLUMNS__MASK_KEY in the environment"
+            )
+        return self
+
+    def policy(self, source: tuple[str, ...] = ()) -> ColumnPolicy:
+        """The choices as decoding takes them. ``source``: added columns that tell the rows of several topics apart."""
+        return ColumnPolicy(
+            exclude=self.exclude,
+            rename=tuple(self.rename.items()),
+            mask=tuple(self.mask.items()),
+            mask_key=self.mask_key.get_secret_value() if self.mask_key else "",
+            add=tuple(self.add.items()),
+            source=source,
+        )
+
+
+SOURCE_KINDS = {
+    "postgresql": ("postgresql", 5432),
+    "postgres": ("postgresql", 5432),
+    "mysql": ("mysql", 3306),
+    "mariadb": ("mysql", 3306),
+    "sqlserver": ("sqlserver", 1433),
+    "mssql": ("sqlserver", 1433),
+    "mongodb": ("mongodb", 27017),
+    "mongodb+srv": ("mongodb", 27017),
+}
+"""Scheme → kind of database, default port."""
+
+
+class SourceSection(Section):
+    """The database that the connector reads. Streams run without it."""
+
+    url: str
+    """``postgresql://host:port/database``, ``mysql://…``, ``mariadb://…``, ``sqlserver://…`` or ``mongodb://…``.
+
+    MongoDB's connection strings may name several hosts, and have options.
+    """
+    username: str = ""
+    password: SecretStr = SecretStr("")
+    table: str = ""
+    """The table, as ``schema.table`` or, on MySQL and MongoDB, ``database.table``; may be a template.
+
+    Else the one whose events are applied, or the topic's last two parts.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _user_from_url(cls, given: Any) -> Any:
+        """A user and password in the URL move to their own keys, so that the URL can be shown."""
+        return user_from_url(given)
+
+    @field_validator("url")
+    @classmethod
+    def _known(cls, url: str) -> str:
+        try:
+            parts = urlsplit(url)
+            several = parts.scheme.startswith("mongodb") and "," in parts.netloc
+            sound = parts.scheme in SOURCE_KINDS and (several or (bool(parts.hostname) and (parts.port or 1) > 0))
+        except ValueError:
+            sound = False
+        if not sound:
+            raise ValueError(
+                "must be the address of a database, such as postgresql://host:5432/shop or mysql://host/shop"
+            )
+        if "password=" in parts.query.lower():
+            raise ValueError("must not have a password among its options, since it may be shown")
+        return url
+
 
 _PHYSICAL_TABLE = "__dbz__physicalTableIdentifier"
 """Key field that Debezium's ``ByLogicalTableRouter`` adds."""

@@ -14,24 +14,24 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import confluent_kafka
+import numpy as np
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from ch_sink.errors import REFILL, DataLoss, KafkaError, TopicNotFound
-from ch_sink.kafka.failures import (
+from ch_sink.kafka.settings import (
     UNKNOWN_PARTITION,
     UNKNOWN_TOPIC,
+    KafkaSettings,
     client_log,
     creating,
     is_denied,
     translate,
     unavailable,
 )
-from ch_sink.kafka.settings import KafkaSettings
-from ch_sink.kafka.slices import Slices
-from ch_sink.kafka.together import Span, read_together
+from ch_sink.kafka.slices import Slices, Span, read_together
 from ch_sink.model.change import Records
 
-__all__ = ["RangeConsumer", "range_consumer"]
+__all__ = ["KafkaHistory", "RangeConsumer", "range_consumer"]
 
 _log = logging.getLogger("ch_sink.kafka")
 _BATCH = 250
@@ -294,3 +294,47 @@ def range_consumer(settings: Mapping[str, object]) -> Iterator[RangeConsumer]:
     finally:
         with _lock:
             idle.append(consumer)
+
+
+class KafkaHistory:
+    """``ports.History`` over the consumer of ranges."""
+
+    def __init__(self, consumer: RangeConsumer, topic: str, partition: int) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._partition = partition
+
+    def before(self, offset: int, limit: int) -> Records:
+        """Up to ``limit`` records at offsets below ``offset``, the nearest ones, in offset order.
+
+        Fewer only if the topic has no more. Raises BrokerUnavailable, TopicNotFound.
+        """
+        low, high = self._consumer.watermarks(self._topic, self._partition)
+        end = min(offset, high)
+        found: list[Records] = []
+        count, window = 0, max(limit, 1)
+        # Offsets without a record (markers, compaction) leave the window short; the one before it is then read too.
+        while count < limit and end > low:
+            start = max(low, end - window)
+            read = list(self._consumer.read(self._topic, self._partition, start, end, max_records=2**62))
+            found = read + found
+            count += sum(map(len, read))
+            end, window = start, window * 4
+        joined = _join(self._topic, self._partition, found)
+        return joined.take(np.arange(max(0, count - limit), count))
+
+
+def _join(topic: str, partition: int, parts: list[Records]) -> Records:
+    nothing = np.empty(0, dtype=np.int64)
+    headers = None
+    if any(part.headers is not None for part in parts):
+        headers = [entry for part in parts for entry in (part.headers or [None] * len(part))]
+    return Records(
+        topic,
+        partition,
+        np.concatenate([nothing, *(part.offsets for part in parts)]),
+        np.concatenate([nothing, *(part.timestamps for part in parts)]),
+        [key for part in parts for key in part.keys],
+        [value for part in parts for value in part.values],
+        headers,
+    )

@@ -11,8 +11,7 @@ from math import ceil
 import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition
 
-from ch_sink.kafka.failures import client_log, is_unreachable
-from ch_sink.kafka.settings import KafkaSettings
+from ch_sink.kafka.settings import KafkaSettings, client_log, is_unreachable
 
 __all__ = ["GroupCommits", "GroupOffsets"]
 

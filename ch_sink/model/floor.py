@@ -1,8 +1,11 @@
-"""Floors: changes below them are dropped, because a truncate removed them or loaded rows already show them."""
+"""Positions of a source: floors, below which changes are dropped, and the places where positions step back.
+
+A truncate removed what is below a floor, or loaded rows already show it.
+"""
 
 from dataclasses import dataclass
 
-__all__ = ["NOTHING_LOADED", "NO_FLOOR", "Floor", "Loaded"]
+__all__ = ["NOTHING_LOADED", "NO_FLOOR", "BackwardStep", "Floor", "Loaded"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,3 +32,25 @@ class Loaded:
 
 
 NOTHING_LOADED = Loaded()
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardStep:
+    """Where the positions of a source stepped back, as the log and the ledger show it."""
+
+    kind: str
+    """``redelivery``, ``regress`` or ``new source``."""
+    source: str
+    offset: int
+    commit: int
+    """Commit position of the event."""
+    highest: int
+    """Highest commit position before it."""
+
+    def __str__(self) -> str:
+        if self.kind == "new source":
+            return (
+                f"source {self.source!r} is new and begins at position {self.commit}, below {self.highest} of the "
+                "sources before it: from here on its changes win"
+            )
+        return f"source {self.source!r} stepped back from position {self.highest} to {self.commit} ({self.kind})"

@@ -10,7 +10,7 @@ from typing import Any
 from ch_sink.model.counts import Counts
 from ch_sink.observe.stream import Standing, badness, behind
 from ch_sink.order import State
-from ch_sink.pipeline.timings import STAGES
+from ch_sink.pipeline.guards import STAGES
 from ch_sink.ports import Compared, PartitionTotals
 
 __all__ = ["PartitionStatus", "StreamStatus", "earlier_topics", "partitions_of", "worst_first"]

@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.model.change import ChangeBatch, Op, Records
+from ch_sink.model.floor import BackwardStep
 from ch_sink.order.seen import Seen
-from ch_sink.order.sequenced import BackwardStep, Trace
+from ch_sink.order.sequenced import Trace
 from ch_sink.order.state import SourceState
 from ch_sink.order.version import OFFSET_BITS, Words
 

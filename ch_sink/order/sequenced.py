@@ -11,30 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.model.change import ChangeBatch
+from ch_sink.model.floor import BackwardStep
 from ch_sink.order.state import State
 from ch_sink.order.version import Words
 
-__all__ = ["BackwardStep", "Decision", "Sequenced", "Trace"]
-
-
-@dataclass(frozen=True, slots=True)
-class BackwardStep:
-    """Where a stream stepped back: shown in ``status``."""
-
-    kind: str
-    """``redelivery``, ``regress`` or ``new source``."""
-    source: str
-    offset: int
-    commit: int
-    highest: int
-
-    def __str__(self) -> str:
-        if self.kind == "new source":
-            return (
-                f"source {self.source!r} is new and begins at position {self.commit}, below {self.highest} of the "
-                "sources before it: from here on its changes win"
-            )
-        return f"source {self.source!r} stepped back from position {self.highest} to {self.commit} ({self.kind})"
+__all__ = ["Decision", "Sequenced", "Trace"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Barriers, at which a range ends because the coordinator must act first; defaults for columns that a change lacks."""
+"""Barriers, at which a range ends because the coordinator must act first: new columns, and truncates of the source."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Op, UnknownColumn
 from ch_sink.model.floor import NO_FLOOR, Floor
+from ch_sink.order import Sequenced, State
+from ch_sink.order.version import to_int
 from ch_sink.pipeline.target import Target
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import TargetTable
@@ -21,7 +23,15 @@ from ch_sink.table.model import TargetTable
 log = logging.getLogger("ch_sink")
 Mask = npt.NDArray[np.bool_]
 
-__all__ = ["Barrier", "expect_stated", "fill_absent", "new_columns"]
+__all__ = [
+    "Barrier",
+    "expect_one_source",
+    "expect_stated",
+    "fill_absent",
+    "new_columns",
+    "refuse_or_ignore",
+    "truncate_barrier",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +40,9 @@ class Barrier:
 
     kind: Literal["new_columns", "truncate"]
     next_offset: int
-    """First offset that is not part of this plan."""
+    """First offset that is not part of this plan. New columns: that of the chunk, which is planned once they exist."""
     columns: tuple[UnknownColumn, ...] = ()
-    """New columns: what the table lacks. Empty: an earlier attempt ended a chunk here."""
+    """New columns: what the table lacks."""
     key: tuple[str, ...] = ()
     """New columns: names of the key's columns, which the current-state view may use."""
     version: int = 0
@@ -43,8 +53,11 @@ class Barrier:
     """Truncate: its source name."""
 
 
-def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barrier | None:
-    """The barrier at the first event that does not fit the table's columns; None if all fit or may be ignored.
+def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: int) -> Barrier | None:
+    """The barrier before a batch of which an event does not fit the table's columns; None if all fit or may be ignored.
+
+    Args:
+        first: offset of the batch's first record.
 
     Raises:
         StreamFailed: the policy is to fail, or the table cannot be altered so that they fit.
@@ -77,7 +90,7 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str]) -> Barri
             hint="add them to the table, or set evolve: add_columns or evolve: ignore",
         )
     typed = tuple(c for c in concerned if c.clickhouse_type is not None)
-    return Barrier("new_columns", min(c.first_offset for c in typed), typed, tuple(key)) if typed else None
+    return Barrier("new_columns", first, typed, tuple(key)) if typed else None
 
 
 def _refuse_reserved(columns: Sequence[UnknownColumn], table: TargetTable, evolve: str) -> None:
@@ -135,3 +148,65 @@ def _filled(rows: pa.Table, name: str, mask: Mask, value: pa.Scalar) -> pa.Table
     kind = rows.schema.field(at)
     column = pc.if_else(pa.array(mask), value.cast(kind.type), rows.column(at))
     return rows.set_column(at, kind, column)
+
+
+def refuse_or_ignore(batch: ChangeBatch, order: Sequenced, target: Target) -> None:
+    """Drop the truncates from the order.
+
+    Raises:
+        StreamFailed: a truncate is not a re-delivery, and the policy is to fail.
+    """
+    truncates = batch.op == Op.TRUNCATE
+    found = np.flatnonzero(truncates & order.keep)
+    order.keep[truncates] = False
+    if not len(found):
+        return
+    if target.policy.changes.truncate == "fail":
+        raise StreamFailed(
+            f"the source table was truncated (event at offset {int(batch.offset[found[0]])})",
+            hint="set truncate: apply to delete the rows here too, or truncate: ignore to keep them",
+        )
+    order.skipped["truncates_ignored"] += len(found)
+
+
+def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: Target, state: State) -> Barrier:
+    """The barrier at a truncate; ``order`` reaches at least to it.
+
+    Raises:
+        StreamFailed: versions do not order the truncate against the other partitions, or the topic has several
+            source names.
+    """
+    source = batch.source_name[int(batch.source_code[event])]
+    expect_one_source(source, order.state.names, int(batch.offset[event]))
+    if not state.alone and order.state.strategy != "source_position":
+        raise StreamFailed(
+            f"the truncate at offset {int(batch.offset[event])} cannot be applied: the topic has several "
+            f"partitions, and versions by {order.state.strategy} do not order them against each other",
+            hint="set truncate: ignore, or use a topic with one partition",
+        )
+    inner = (int(batch.inner[event, 0]) << 64) | int(batch.inner[event, 1])
+    version = to_int(order.version, event)
+    if not state.alone and target.layout.kind == "wide":
+        # Offsets of different partitions do not compare. Rows that the truncate's own transaction wrote after it
+        # (TRUNCATE, then INSERT) must stay, whichever partition they are on.
+        lift = target.policy.versions.floor
+        version = ((version - lift) >> 32 << 32) + lift
+    return Barrier(
+        "truncate",
+        int(batch.offset[event]) + 1,
+        version=version,
+        floor=Floor(int(order.epoch[event]), to_int(order.commit, event), inner),
+        source=source,
+    )
+
+
+def expect_one_source(source: str, names: Iterable[str], offset: int) -> None:
+    """Raises StreamFailed if the table has rows of other source names than the one that was truncated."""
+    others = sorted(set(names) - {source})
+    if others:
+        raise StreamFailed(
+            f"the truncate of source {source!r} at offset {offset} cannot be applied: the table also has rows of "
+            f"{', '.join(map(repr, others[:5]))}, and rows do not say whose they are",
+            hint="set truncate: ignore and delete the rows of the truncated table by hand, or give each connector a "
+            "topic and a table of its own",
+        )

@@ -1,8 +1,12 @@
-"""From ordered events to inserts: resolve what they leave open, merge them for the engine, group by table partition."""
+"""From ordered events to inserts: resolve what they leave open, merge them for the engine, group by table partition.
+
+Of a chunk that is applied again, only what is not stored yet is left to insert.
+"""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,34 +23,32 @@ from ch_sink.merge import (
     merge_replacing,
     resolve,
 )
+from ch_sink.merge.key_codes import factorize
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import to_int
-from ch_sink.pipeline.inputs import Ports
-from ch_sink.pipeline.planned import HandoverEntries, OpenedSwap, Waiting
+from ch_sink.pipeline.plans import HandoverEntries, Known, OpenedSwap, Ports, Waiting
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import Insert
+from ch_sink.ports import Insert, RowLookup
 from ch_sink.sources import Source
 from ch_sink.table.partition import partition_groups
 
-__all__ = ["Outcome", "merge_chunk"]
+__all__ = ["Left", "Outcome", "left_to_store", "merge_chunk"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of resolving and merging."""
 
-    inserts: list[Insert]
-    counts: Counter[str]
-    doubled: dict[str, str]
-    """`State.doubled` after the chunk."""
-    closed: dict[str, str]
-    """`State.closed` after the chunk."""
-    bad: list[BadRecord] = field(default_factory=list)
-    pending: list[Waiting] = field(default_factory=list)
+    state: State
+    """The state after the chunk."""
+    inserts: Sequence[Insert] = ()
+    counts: Counter[str] = field(default_factory=Counter)
+    bad: Sequence[BadRecord] = ()
+    pending: Sequence[Waiting] = ()
     handover: HandoverEntries | None = None
-    swaps: list[OpenedSwap] = field(default_factory=list)
-    closers: dict[bytes, int] = field(default_factory=dict)
+    swaps: Sequence[OpenedSwap] = ()
+    closers: Mapping[bytes, int] = field(default_factory=dict)
 
 
 def merge_chunk(
@@ -57,7 +59,7 @@ def merge_chunk(
     source: Source | None,
     state: State,
     ports: Ports,
-    waiting: Mapping[bytes, int] | None,
+    waiting: Mapping[bytes, int],
 ) -> Outcome:
     """The inserts of a chunk. ``state`` is the state before the chunk; ``order`` has the state after it.
 
@@ -87,10 +89,9 @@ def merge_chunk(
     place = batch.source_index.tolist()
     doubled, closed = _swaps_after(state, order.state, resolved)
     return Outcome(
+        replace(order.state, doubled=doubled, closed=closed),
         inserts=_inserts(merged, target),
         counts=resolved.counts + _counted(merged),
-        doubled=doubled,
-        closed=closed,
         bad=resolved.bad,
         pending=[
             Waiting(place[i], int(order.epoch[i]), to_int(order.transaction, i), resolved.awaited.get(i))
@@ -113,7 +114,8 @@ def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target
         )
     bad = _without_old_row(batch, order)
     merged = merge_multiset(batch, order, target.table, target.system.layout)
-    return Outcome(_inserts(merged, target), _counted(merged), state.doubled, state.closed, bad)
+    after = replace(order.state, doubled=state.doubled, closed=state.closed)
+    return Outcome(after, _inserts(merged, target), _counted(merged), bad)
 
 
 def _without_old_row(batch: ChangeBatch, order: Sequenced) -> list[BadRecord]:
@@ -160,3 +162,152 @@ def _grouped(rows: pa.Table, target: Target, step: str) -> list[Insert]:
     if len(groups) == 1:
         return [Insert(rows, f"{step}/{groups[0][0]}")]
     return [Insert(rows.take(pa.array(index)), f"{step}/{label}") for label, index in groups]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left to insert of a chunk."""
+
+    inserts: Sequence[Insert]
+    reconciles: bool
+    """It depends on what was stored: the tokens must depend on it, too."""
+
+
+_ASKED = ("superseded", "truncated", "looked_up", "handed_over", "filled")
+"""Counts of plans that depend on more than the chunk's records."""
+
+
+def left_to_store(
+    merged: Outcome, counts: Counter[str], target: Target, lookup: RowLookup | None, known: Known, after: State
+) -> Left:
+    """The inserts, without the rows that an earlier attempt has stored.
+
+    That attempt may have had other settings, another table or another version of the sink, or have stored a part of the
+    chunk. Collapsing tables are reconciled anyway. In all others the same offsets are not stored twice, and the tokens
+    of the first attempt say nothing about rows that differ.
+
+    A row is found again by its version, which holds the offset of its event, by its sign and its key. In an append
+    table its other values are those of the earlier attempt; a change is stored once. In a table with versions a row
+    with other values replaces the stored one; a delete has no values but those that place it.
+
+    Raises:
+        StreamFailed: rows of the table cannot be told apart.
+    """
+    if target.collapsing or not merged.inserts:
+        return Left(merged.inserts, target.collapsing)
+    key = after.profile.key_columns
+    if target.exclusive:
+        if not known.changed:
+            return Left(merged.inserts, reconciles=False)
+        if not target.appends:
+            # The row inserted last wins, and everything behind this chunk is inserted again, too.
+            return Left(merged.inserts, reconciles=True)
+        return Left(_not_appended(merged.inserts, target, lookup, known, key, alone=after.alone), reconciles=False)
+    asked = known.changed or known.released or merged.pending or any(counts[name] for name in _ASKED)
+    if asked and (known.changed or known.repeats) and lookup is not None:
+        return Left(_not_replaced(merged.inserts, target, lookup, known, key), reconciles=False)
+    return Left(merged.inserts, reconciles=False)
+
+
+def _not_appended(
+    inserts: Sequence[Insert],
+    target: Target,
+    lookup: RowLookup | None,
+    known: Known,
+    key: tuple[str, ...],
+    *,
+    alone: bool,
+) -> Sequence[Insert]:
+    """The rows of an append table that the earlier attempt has not stored. ``alone``: the topic has one partition."""
+    identity = _identity(inserts[0], target, key, alone=alone)
+    if identity is not None and lookup is not None:
+        return [_rest(insert, identity, lookup) for insert in inserts]
+    if known.changed == "unknown":  # the tokens are the same
+        return inserts
+    raise StreamFailed(
+        f"a batch of {target.table.qualified} was begun with other settings, another table or another version of "
+        "ch_sink, and its rows cannot be found again by version and key",
+        hint="Run the job with the settings and the version that began the batch until it has ended; then change them.",
+    )
+
+
+def _not_replaced(
+    inserts: Sequence[Insert], target: Target, lookup: RowLookup, known: Known, key: tuple[str, ...]
+) -> Sequence[Insert]:
+    """The rows of a table with versions that are not stored as they are.
+
+    A lookup finds what the earlier attempt has stored of the chunk, so that changes count as outdated that were in its
+    inserts, and deleted rows have other values. Changes that wait since then need no lookup any more. Changes from
+    below a truncate that the earlier attempt had not met yet are outdated, too. The rest of those inserts would be
+    stored under another token.
+    """
+    version, key = target.system.version, target.stored_key(key)
+    if version is None or any(not {version, *key} <= set(insert.rows.column_names) for insert in inserts):
+        return inserts
+    places = tuple(target.table.deciding_columns(key))
+    left = []
+    for insert in inserts:
+        rows = _not_stored_so(insert.rows, (version, *key), lookup, deleted=target.deleted, places=places)
+        # Under other settings, the same block may have been stored before one that has to be replaced by it again.
+        whole = not known.changed and rows.num_rows == insert.rows.num_rows
+        left.append(insert if whole else replace(insert, rows=rows, partial=True))
+    return left
+
+
+def _identity(insert: Insert, target: Target, key: tuple[str, ...], *, alone: bool) -> tuple[str, ...] | None:
+    """The columns that identify a change; None if there are none. Two partitions may have the same offsets.
+
+    So may two topics that share the table: the added columns tell them apart.
+    """
+    have, version = set(insert.rows.column_names), target.system.version
+    policy = target.policy.columns
+    own, added = tuple(map(policy.target, key)), target.table.added_key(policy)
+    told_apart = alone or (bool(own) and set(own) <= have)
+    if version is None or version not in have or not told_apart:
+        return None
+    return tuple(name for name in (version, "_sign", *added, *own) if name in have)
+
+
+def _rest(insert: Insert, identity: tuple[str, ...], lookup: RowLookup) -> Insert:
+    rows = _not_stored(insert.rows, identity, lookup)
+    return insert if rows.num_rows == insert.rows.num_rows else replace(insert, rows=rows, partial=True)
+
+
+def _not_stored(rows: pa.Table, identity: tuple[str, ...], lookup: RowLookup) -> pa.Table:
+    """The rows that the table lacks. ``identity``: columns that identify a change. Raises ClickHouseError."""
+    mine = rows.select(list(identity))
+    found = lookup.fetch(mine).rows
+    if not found.num_rows:
+        return rows
+    stored = found.select(list(identity)).cast(mine.schema)
+    codes = factorize(pa.concat_tables([mine, stored])).codes
+    n = rows.num_rows
+    return rows.filter(pa.array(~np.isin(codes[:n], codes[n:])))
+
+
+def _not_stored_so(
+    rows: pa.Table,
+    identity: tuple[str, ...],
+    lookup: RowLookup,
+    *,
+    deleted: tuple[str, int] | None = None,
+    places: tuple[str, ...] = (),
+) -> pa.Table:
+    """The rows that the table lacks, or holds with other values. Raises ClickHouseError.
+
+    Args:
+        deleted: the column that marks a deleted row, and its value there. The other values of a deleted row are what
+            an attempt knew of the row, and a repeated attempt may know less.
+        places: columns outside the identity that decide where the table keeps a row.
+    """
+    names = rows.column_names
+    found = lookup.fetch(rows.select(list(identity))).rows
+    mark, gone = deleted or ("", None)
+    placed = sorted({mark, *identity, *places} & set(names))
+
+    def comparable(row: dict[str, Any]) -> str:
+        compared = placed if gone is not None and row.get(mark) == gone else names
+        return repr([row[name] for name in compared])
+
+    stored = {comparable(row) for row in found.select(names).cast(rows.schema).to_pylist()}
+    return rows.filter(pa.array([comparable(row) not in stored for row in rows.to_pylist()], pa.bool_()))

@@ -1,130 +1,129 @@
 """Applies the chunks of one topic-partition: plans each, stores the plan, and releases the changes that waited."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from typing import Literal
-
-import numpy as np
 
 from ch_sink.model.change import Records
 from ch_sink.order import State
-from ch_sink.pipeline.applied import Applied, StreamName
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.decoders import Decoders
-from ch_sink.pipeline.fencing import Fencing
-from ch_sink.pipeline.in_flight import InFlight, settled
-from ch_sink.pipeline.plan import BatchDecoder, Plan, Ports, plan
+from ch_sink.pipeline.guards import Decoders, Fencing, InFlight, Stages
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Applied, BatchDecoder, Changed, Known, Plan, Ports, StreamName
 from ch_sink.pipeline.releasing import Releases, Releasing
-from ch_sink.pipeline.stored_before import without_repeated, without_stored
 from ch_sink.pipeline.storing import Storing
 from ch_sink.pipeline.target import Target
-from ch_sink.pipeline.timings import Stages
 from ch_sink.pipeline.waiting import WaitingChanges
-from ch_sink.ports import DeadLetters, Fence, Insert, Pending, TableWriter
+from ch_sink.ports import DeadLetters, Pending, TableWriter
 
-__all__ = ["Changed", "PartitionSink"]
-
-Changed = Literal["", "unknown", "other"]
-"""Whether an earlier attempt at a range had another configuration, table or version of ch_sink. ``unknown``: a version
-that did not record it."""
+__all__ = ["Attempt", "PartitionSink", "Stores", "open_sink"]
 
 
-class PartitionSink:
-    """Applies the chunks of one topic-partition, in order."""
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Where a task stores what its plans say."""
 
-    def __init__(
-        self,
-        name: StreamName,
-        target: Target,
-        decoder: Callable[[bool], BatchDecoder],
-        ports: Ports,
-        writer: TableWriter,
-        dead_letters: DeadLetters,
-        pending: Pending | None = None,
-        *,
-        deadline: float = 600.0,
-        clock: Callable[[], float] = time.time,
-        progress: Callable[[Applied], None] | None = None,
-        releases: Releases | None = None,
-        cuts: Sequence[int] = (),
-        note_cut: Callable[[int], None] | None = None,
-        fencing: Fencing | None = None,
-        changed: Changed = "",
-        settled: bool = False,
-    ) -> None:
-        """
-        Args:
-            decoder: creates a decoder; its argument states whether before images are needed.
-            deadline: seconds that a change waits for a hand-over; after that the missing values count as unknown.
-                Infinite while records that may bring the hand-over have not been read.
-            progress: called for each finished chunk of a collapsing table. A deleted row leaves no trace there, so a
-                second attempt cannot see that its changes were applied, and must not start at an earlier chunk.
-            releases: where a group of waiting records is recorded before its changes are stored. Which records can be
-                released depends on the moment; after a kill the recorded group is released again, so that its inserts
-                have the same tokens.
-            cuts: offsets at which earlier attempts ended a chunk because the table lacked columns, which may exist now.
-            note_cut: called with such an offset before anything of the chunk is stored, so that every later attempt
-                cuts at the same offset, whatever columns the table has gained since.
-            fencing: begins the task's execution, so that no other one changes the table at the same time. None if there
-                can be no other.
-            changed: whether earlier attempts may have stored other rows of the range than this one would.
-            settled: the pending table is known to hold nothing of the partition.
-        """
-        self.name, self.target, self._fencing = name, target, fencing
-        if fencing is not None and target.exclusive:
-            # Before anything is read that an earlier execution may still be changing.
-            fencing.begin()
-        self.ports = replace(ports, failed=partial(dead_letters.failed, name.partition))
-        if fencing is not None and ports.lookup is not None:
-            self.ports = replace(self.ports, lookup=fencing.lookup(ports.lookup))
-        if fencing is not None and ports.handover is not None:
-            self.ports = replace(self.ports, handover=fencing.handover(ports.handover))
-        self._changed = changed
-        self.stages = Stages()
-        self.pending = pending
-        self._progress = progress if target.collapsing else None
-        self._cuts = sorted(cuts)
-        self._decoders = Decoders(decoder, target, self.stages)
-        self._waiting = WaitingChanges()
-        self._fresh = True
-        self._storing = Storing(
-            name,
-            target,
-            writer,
-            dead_letters,
-            pending,
-            self.ports.handover,
-            self._waiting,
-            fencing,
-            self.stages,
-            clock,
-            note_cut,
+    writer: TableWriter
+    dead_letters: DeadLetters
+    pending: Pending | None = None
+    releases: Releases | None = None
+    """Where a group of waiting records is recorded before its changes are stored. Which records can be released depends
+    on the moment; after a kill the recorded group is released again, so that its inserts have the same tokens."""
+    progress: Callable[[Applied], None] | None = None
+    """Called for each finished chunk of a collapsing table. A deleted row leaves no trace there, so a second attempt
+    cannot see that its changes were applied, and must not start at an earlier chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How a task stands to other executions of its work."""
+
+    fencing: Fencing | None = None
+    """Begins the task's execution, so that no other one changes the table at the same time. None: there is no other."""
+    changed: Changed = ""
+    settled: bool = False
+    """The pending table is known to hold nothing of the partition."""
+    deadline: float = 600.0
+    """Seconds that a change waits for a hand-over; after that the missing values count as unknown. Infinite while
+    records that may bring the hand-over have not been read."""
+    clock: Callable[[], float] = time.time
+    """Seconds since 1970; since when a change waits."""
+
+
+def open_sink(
+    name: StreamName,
+    target: Target,
+    decoder: Callable[[bool], BatchDecoder],
+    ports: Ports,
+    stores: Stores,
+    attempt: Attempt | None = None,
+) -> "PartitionSink":
+    """Begin the work of a task, and read which changes of its partition wait.
+
+    Args:
+        decoder: creates a decoder; its argument states whether before images are needed.
+
+    Raises:
+        LedgerConflict: another job or execution has taken over.
+        ClickHouseError: the ledger or the pending table cannot be read.
+    """
+    attempt = attempt or Attempt()
+    fencing = attempt.fencing
+    if fencing is not None and target.exclusive:
+        # Before anything is read that an earlier execution may still be changing.
+        fencing.begin()
+    ports = replace(ports, failed=partial(stores.dead_letters.failed, name.partition))
+    if fencing is not None:
+        ports = fencing.ports(ports)
+    stages, waiting = Stages(), WaitingChanges()
+    decoders = Decoders(decoder, target, stages)
+    storing = Storing(
+        name, target, stores.writer, stores.dead_letters, stores.pending, ports.handover, waiting, fencing, stages,
+        attempt.clock,
+    )  # fmt: skip
+    releasing = None
+    if stores.pending is not None:
+        releasing = Releasing(
+            ports, decoders, storing, stores.pending, stores.releases, deadline=attempt.deadline, clock=attempt.clock
         )
-        self._releasing: Releasing | None = None
-        if pending is not None:
-            self._releasing = Releasing(
-                self.ports, self._decoders, self._storing, pending, releases, deadline=deadline, clock=clock
-            )
-        # An earlier execution of the same task may have left some since.
-        if not settled or self.repeats:
-            self._open_waiting()
+    sink = PartitionSink(name, target, ports, stores, attempt, stages, decoders, storing, releasing)
+    # An earlier execution of the same task may have left some since.
+    if not attempt.settled or sink.repeats:
+        sink.read_waiting()
+    return sink
 
-    def _open_waiting(self) -> None:
-        """Read which changes of the partition wait."""
-        if self.pending is None or self._releasing is None:
+
+@dataclass(slots=True)
+class PartitionSink:
+    """Applies the chunks of one topic-partition, in order. `open_sink` makes it."""
+
+    name: StreamName
+    target: Target
+    ports: Ports
+    stores: Stores
+    attempt: Attempt
+    stages: Stages
+    decoders: Decoders
+    storing: Storing
+    releasing: Releasing | None
+    """None if the stream has no pending table."""
+    _fresh: bool = True
+
+    def read_waiting(self) -> None:
+        """Read which changes of the partition wait. Raises LedgerConflict, ClickHouseError."""
+        if self.stores.pending is None or self.releasing is None:
             return
-        known = self.pending.open(self.name.topic_id, self.name.partition)
-        if known and self._fencing is not None and self.fence is None:
-            self._fencing.begin()
-            known = self.pending.open(self.name.topic_id, self.name.partition)
-        self._waiting.replace(known)
+        known = self.stores.pending.open(self.name.topic_id, self.name.partition)
+        if known and self.attempt.fencing is not None and self.storing.fence is None:
+            self.attempt.fencing.begin()
+            known = self.stores.pending.open(self.name.topic_id, self.name.partition)
+        self.storing.waiting.replace(known)
         self._fresh = True
-        self._releasing.opened()
+        self.releasing.opened()
 
     def run(self, chunks: Iterable[Chunk], state: State) -> Iterator[Applied]:
         """Apply chunks in order; planning one overlaps with inserting the one before.
@@ -137,13 +136,13 @@ class PartitionSink:
         with ThreadPoolExecutor(1, thread_name_prefix="insert") as inserter:
             in_flight = InFlight[Applied](inserter)
             for chunk in chunks:
-                if self._waiting:
+                if self.waiting:
                     yield from in_flight.finish()
-                made, end, retried = self._plan(chunk, state, settled(self.ports, in_flight))
+                made, retried = self._plan(chunk, state, in_flight.ports(self.ports))
                 state = made.state
                 yield from in_flight.finish()
                 records = chunk.records if made.needs_records else chunk.records.without_content()
-                in_flight.submit(self._carry_out, made, records, chunk.first, end, retried)
+                in_flight.submit(self._carry_out, made, records, chunk.first, chunk.end, retried)
                 if made.pending:
                     yield from in_flight.finish()
                 if made.barrier is not None:
@@ -154,117 +153,105 @@ class PartitionSink:
 
     def apply(self, chunk: Chunk, state: State) -> Applied:
         """Plan and carry out one chunk, one after the other; raises as `run` does."""
-        made, end, retried = self._plan(chunk, state, self.ports)
-        return self._carry_out(made, chunk.records, chunk.first, end, retried)
+        made, retried = self._plan(chunk, state, self.ports)
+        return self._carry_out(made, chunk.records, chunk.first, chunk.end, retried)
 
     def _carry_out(self, made: Plan, records: Records, first: int, end: int, retried: Applied | None) -> Applied:
         """Store a chunk's plan; ``retried``: the waiting changes that were released before it."""
-        done = self._storing.store(made, records, first, end)
+        if made.barrier is not None:
+            end = made.barrier.next_offset
+        done = self.storing.store(made, records, first, end)
         if retried is not None:
             done.add(retried)
-        if self._progress is not None:
+        if self.stores.progress is not None and self.target.collapsing and end > first:
             # The truncate itself is still to come: an attempt that began behind it would never carry it out.
             before = made.barrier is not None and made.barrier.kind == "truncate"
-            self._progress(replace(done, end=end - 1) if before else done)
+            self.stores.progress(replace(done, end=end - 1) if before else done)
         return done
 
-    def _plan(self, chunk: Chunk, state: State, ports: Ports) -> tuple[Plan, int, Applied | None]:
+    def _plan(self, chunk: Chunk, state: State, ports: Ports) -> tuple[Plan, Applied | None]:
+        """The plan of a chunk, and what was released before it."""
         retried = self.retry_pending(state, chunk.first)
         if retried is not None:
             state = retried.state
-        repeats = self.repeats
-        made, end = self._plan_chunk(chunk, state, ports)
-        if self.repeats and not repeats:
-            # The execution began within the plan: what it knew before may be what an earlier one was changing.
-            self._open_waiting()
-            made, end = self._plan_chunk(chunk, state, ports)
-        return made, end, retried
+        while True:
+            repeats = self.repeats
+            made = self._planned(chunk, state, ports)
+            if self.repeats == repeats:
+                return made, retried
+            # The first question began the execution, and an earlier one of the same work may have stored something
+            # since it was read what waits: the plan is made of what is known now.
+            self.read_waiting()
 
-    def _plan_chunk(self, chunk: Chunk, state: State, ports: Ports) -> tuple[Plan, int]:
-        state = self._with_open_swaps(state, chunk.first)
-        # A record of this chunk may wait since an earlier attempt: it and later records of its key keep waiting.
-        waiting = self._waiting.first_below(chunk.end)
+    def _planned(self, chunk: Chunk, state: State, ports: Ports) -> Plan:
         released: list[int] = []
-        if self.repeats and self.pending is not None:
-            released = self.pending.released(self.name.topic_id, self.name.partition, chunk.first, chunk.end)
-        asked = self.stages.ports(ports)
-        # Learn from the whole chunk, as the first attempt did before it cut the chunk short.
-        timed, state = self._decoders.prepared(chunk.records, state, asked)
-        records, cut = chunk.records, next((c for c in self._cuts if chunk.first < c < chunk.end), None)
-        if cut is not None:
-            records = records.slice(0, int(np.searchsorted(records.offsets, cut)))
+        if self.repeats and self.stores.pending is not None:
+            place = self.name.topic_id, self.name.partition
+            released = self.stores.pending.released(*place, chunk.first, chunk.end)
+        known = Known(
+            # A record of this chunk may wait since an earlier attempt: it and later records of its key keep waiting.
+            waiting=self.storing.waiting.first_below(chunk.end),
+            released=released,
+            repeats=self.repeats,
+            changed=self.attempt.changed,
+        )
+        timed = self.stages.ports(ports)
+        before = self._with_open_swaps(state, chunk.first)
+        decoder, before = self.decoders.prepared(chunk.records, before, timed)
         with self.stages.stage("merge"):
-            made = plan(records, self.target, timed, state, asked, waiting=waiting, released=released)
-        if self._changed:
-            made = without_stored(made, self.target, asked.lookup, self._changed, alone=state.alone)
-        if self._changed or self.repeats:
-            made = without_repeated(
-                made, self.target, asked.lookup, changed=bool(self._changed), released=bool(released)
-            )
-        if cut is not None and made.barrier is None:
-            made.barrier = Barrier("new_columns", cut)
-        return made, made.barrier.next_offset if made.barrier is not None else chunk.end
-
-    @property
-    def fence(self) -> Fence | None:
-        """The fence of this execution, None if it has none so far."""
-        return self._storing.fence
+            return plan(chunk.records, self.target, decoder, before, timed, known)
 
     @property
     def repeats(self) -> bool:
         """An earlier batch or an earlier execution may have applied the range, or a part of it."""
-        return self.name.attempt > 0 or (self.fence is not None and self.fence.repeats)
+        fence = self.storing.fence
+        return self.name.attempt > 0 or (fence is not None and fence.repeats)
 
     @property
     def waiting(self) -> int:
         """How many records wait for a hand-over."""
-        return len(self._waiting)
+        return len(self.storing.waiting)
 
     @property
     def settled(self) -> bool:
         """Whether the pending table holds nothing of the partition."""
-        return self._waiting.settled
+        return self.storing.waiting.settled
 
     def _with_open_swaps(self, state: State, offset: int) -> State:
         """The state with the swaps that released records have opened, in this life of the job or an earlier one."""
-        if self._fresh and self.pending is not None and (gone := self._waiting.outlived(state, offset)):
-            self.pending.resolve(self.name.topic_id, self.name.partition, gone)
+        waiting, pending = self.storing.waiting, self.stores.pending
+        if self._fresh and pending is not None and (gone := waiting.outlived(state, offset)):
+            pending.resolve(self.name.topic_id, self.name.partition, gone)
         self._fresh = False
-        return self._waiting.with_open_swaps(state, offset)
+        return waiting.with_open_swaps(state, offset)
 
     @property
     def lacking(self) -> Barrier | None:
         """Columns that the table lacks for waiting changes; the coordinator adds them."""
-        return self._releasing.lacking if self._releasing is not None else None
+        return self.releasing.lacking if self.releasing is not None else None
 
     def retry_pending(self, state: State, below: int) -> Applied | None:
         """Apply the waiting changes below this offset that need not wait any more (`Releasing.retry`)."""
-        return self._releasing.retry(state, below) if self._releasing is not None else None
+        return self.releasing.retry(state, below) if self.releasing is not None else None
 
     def prepared(self, records: Records, state: State) -> tuple[BatchDecoder, State]:
         """The decoder for records of any offsets, and the state with the profile for decoding them."""
-        return self._decoders.prepared(records, state, self.ports)
+        return self.decoders.prepared(records, state, self.ports)
 
     def apply_again(self, records: Records, state: State, assigned: Mapping[int, tuple[int, int]]) -> Plan:
         """Apply single records in the order of their own time, whatever the partition has reached since.
 
         Returns what was carried out: ``bad`` names the records that still cannot be applied, which are not stored as
-        dead letters again, and ``barrier`` the columns for which it and what follows were left out.
+        dead letters again. With a ``barrier`` nothing was: the table lacks columns.
 
         Args:
             assigned: offset → (epoch, commit position).
         """
-        decoder, known = self.prepared(records, state)
-        waiting = self._waiting.first_below(int(records.offsets[-1]))
-        made = plan(records, self.target, decoder, known, self.ports, waiting=waiting, assigned=assigned)
+        decoder, before = self.prepared(records, state)
+        known = Known(self.storing.waiting.first_below(int(records.offsets[-1])), assigned)
+        made = plan(records, self.target, decoder, before, self.ports, known)
         offsets = ",".join(map(str, records.offsets.tolist()))
-        digest = sha256(offsets.encode()).hexdigest()[:16]
-        stored = replace(
-            made,
-            bad=[],
-            barrier=None,
-            inserts=[Insert(i.rows, f"retry-{digest}/{i.label}") for i in made.inserts],
-            unit=f"retry-{digest}/",
-        )
-        self._storing.store(stored, records, int(records.offsets[0]), int(records.offsets[-1]) + 1)
+        label = f"retry-{sha256(offsets.encode()).hexdigest()[:16]}/"
+        first, end = int(records.offsets[0]), int(records.offsets[-1]) + 1
+        self.storing.store(made, records, first, end, label=label, letters=False)
         return made

@@ -16,12 +16,10 @@ from ch_sink.model.change import Records
 from ch_sink.model.counts import Counts
 from ch_sink.model.floor import Floor
 from ch_sink.order import State
-from ch_sink.pipeline.applied import Applied
 from ch_sink.pipeline.barrier import Barrier
-from ch_sink.pipeline.decoders import Decoders
-from ch_sink.pipeline.in_flight import MissingAsUnknown
-from ch_sink.pipeline.plan import Plan, Ports, plan
-from ch_sink.pipeline.stored_before import without_repeated
+from ch_sink.pipeline.guards import Decoders, MissingAsUnknown
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Applied, Known, Plan, Ports
 from ch_sink.pipeline.storing import Storing, awaited_hand_overs
 from ch_sink.ports import AppliedSwap, Pending, PendingRecord, ReleaseGroup
 
@@ -128,18 +126,18 @@ class Releasing:
             records = self._as_records(first)
             assigned = {r.offset: (r.epoch, r.commit) for r in first}
             decoder, known = self._decoders.prepared(records, state, self._ports)
-            made = plan(records, self._storing.target, decoder, known, self._ports, assigned=assigned)
+            made = plan(records, self._storing.target, decoder, known, self._ports, Known(assigned=assigned))
             self._waiting.note(awaited_hand_overs(made, records))
         return self._waiting.behind(self._ports.handover.get(self._waiting.awaited()).found, below)
 
     def _retry(self, queue: Sequence[PendingRecord], state: State, *, given_up: bool) -> Applied | None:
         """Apply these waiting changes as far as possible; None if nothing could be applied."""
         made, records = planned = self._plan(queue, state, given_up=given_up)
-        self._waiting.note(awaited_hand_overs(made, records))
-        still = {int(records.offsets[w.index]) for w in made.pending}
         if made.barrier is not None:  # the table has lost a column since, or evolve was turned on since
             self.lacking = made.barrier
-            still.update(r.offset for r in queue if r.offset >= made.barrier.next_offset)
+            return None
+        self._waiting.note(awaited_hand_overs(made, records))
+        still = {int(records.offsets[w.index]) for w in made.pending}
         settled = tuple(r.offset for r in queue if r.offset not in still)
         if not settled:
             return None
@@ -152,12 +150,12 @@ class Releasing:
         self, group: ReleaseGroup, state: State, planned: tuple[Plan, Records] | None = None, *, again: bool = False
     ) -> Applied | None:
         """Apply a group that has been recorded; None if the table lacks columns for it."""
-        made, records = planned or self._plan(self._waiting.records(group.offsets), state, given_up=group.given_up)
+        made, records = planned or self._plan(
+            self._waiting.records(group.offsets), state, given_up=group.given_up, again=again
+        )
         if made.barrier is not None:
             self.lacking = made.barrier
             return None
-        if again:
-            made = without_repeated(made, self._storing.target, self._ports.lookup)
         still = {int(records.offsets[w.index]) for w in made.pending}
         swaps = {
             int(records.offsets[s.index]): AppliedSwap(s.inner, int(records.offsets[s.closed]) if s.closed >= 0 else -1)
@@ -166,11 +164,8 @@ class Releasing:
         }
         settled = [offset for offset in group.offsets if offset not in still]
         digest = sha256(",".join(map(str, group.offsets)).encode()).hexdigest()[:16]
-        made.pending = []
-        made.unit = f"pending-{digest}/"
-        made.inserts = [replace(i, label=f"{made.unit}{i.label}") for i in made.inserts]
         first, end = group.offsets[0], group.offsets[-1] + 1
-        done = self._storing.store(made, records, first, end)
+        done = self._storing.store(made, records, first, end, label=f"pending-{digest}/")
         topic_id, partition = self._name.topic_id, self._name.partition
         if entries := self._waiting.applied(swaps):
             # Once it does not wait any more, only this entry shows that the key has two rows.
@@ -186,15 +181,17 @@ class Releasing:
         done.state = replace(state, doubled={k: n for k, n in state.doubled.items() if made.state.doubled.get(k) == n})
         return done
 
-    def _plan(self, queue: Sequence[PendingRecord], state: State, *, given_up: bool) -> tuple[Plan, Records]:
-        """The plan of waiting changes, in the order that they were given on arrival."""
+    def _plan(
+        self, queue: Sequence[PendingRecord], state: State, *, given_up: bool, again: bool = False
+    ) -> tuple[Plan, Records]:
+        """The plan of waiting changes, in the order that they were given on arrival. ``again``: some may be stored."""
         ports = self._ports
         if given_up and ports.handover is not None:
             ports = replace(ports, handover=MissingAsUnknown(ports.handover))
         records = self._as_records(queue)
-        assigned = {r.offset: (r.epoch, r.commit) for r in queue}
-        decoder, known = self._decoders.prepared(records, self._waiting.with_swaps_of(queue, state), ports)
-        return plan(records, self._storing.target, decoder, known, ports, assigned=assigned), records
+        known = Known(assigned={r.offset: (r.epoch, r.commit) for r in queue}, repeats=again)
+        decoder, before = self._decoders.prepared(records, self._waiting.with_swaps_of(queue, state), ports)
+        return plan(records, self._storing.target, decoder, before, ports, known), records
 
     def _as_records(self, queue: Sequence[PendingRecord]) -> Records:
         return Records(

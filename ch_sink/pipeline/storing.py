@@ -4,6 +4,7 @@ This order makes a kill harmless at every point: what later steps rely on is sto
 recognised by its token or found by the lookup of the next attempt.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,16 +15,13 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, Records
 from ch_sink.model.counts import Counts
 from ch_sink.model.handover import HandoverId
-from ch_sink.pipeline.applied import Applied, StreamName
-from ch_sink.pipeline.bad_records import dead_letter_of, stop
-from ch_sink.pipeline.fencing import Fencing
-from ch_sink.pipeline.plan import Plan
+from ch_sink.pipeline.guards import Fencing, Stages
+from ch_sink.pipeline.plans import Applied, Plan, StreamName
 from ch_sink.pipeline.target import Target
-from ch_sink.pipeline.timings import Stages
 from ch_sink.pipeline.waiting import WaitingChanges
-from ch_sink.ports import DeadLetters, Fence, Handover, Pending, PendingRecord, TableWriter
+from ch_sink.ports import DeadLetter, DeadLetters, Fence, Handover, Pending, PendingRecord, TableWriter
 
-__all__ = ["Storing", "awaited_hand_overs"]
+__all__ = ["WITHHELD", "Storing", "awaited_hand_overs", "dead_letter_of", "stop"]
 
 
 def awaited_hand_overs(made: Plan, records: Records) -> dict[int, HandoverId]:
@@ -46,64 +44,67 @@ class Storing:
     stages: Stages
     clock: Callable[[], float]
     """Seconds since 1970; since when a change waits."""
-    note_cut: Callable[[int], None] | None
-    """Called with the offset at which a chunk ends for want of columns, before anything of the chunk is stored."""
 
     @property
     def fence(self) -> Fence | None:
         """The fence of this execution, None if it has none so far."""
         return self.fencing.fence if self.fencing is not None else None
 
-    def store(self, made: Plan, records: Records, first: int, end: int) -> Applied:
+    def store(
+        self, made: Plan, records: Records, first: int, end: int, *, label: str = "", letters: bool = True
+    ) -> Applied:
         """Store a plan of the offsets ``[first, end)``.
+
+        Args:
+            label: how the labels of its inserts begin.
+            letters: whether bad records become dead letters; else they are some already.
 
         Raises:
             StreamFailed: a record is bad, and the stream is to stop at such a one.
             ClickHouseError: some of it may be stored.
         """
+        bad = made.bad if letters else ()
+        if bad and self.target.policy.changes.on_bad_record == "fail":
+            raise stop(bad[0], records)
+        if made.handover is not None and self.handover is not None:
+            token = self.name.token(first, end, "handover")
+            self.handover.put(made.handover.ids, made.handover.rows, made.handover.known, token)
+        self._close_swaps(made, records, first, end)
         done = Applied(
             made.state,
             first,
             end,
             Counts(
                 records=int(np.searchsorted(records.offsets, end)),
-                dead_letters=len(made.bad),
+                dead_letters=len(bad),
                 source_time=made.last_source_ts,
-                kinds=made.counts,
+                kinds=made.counts + Counter(waiting=self._park(made, records, first, end)),
             ),
-            steps=made.steps,
+            steps=list(made.steps),
             barrier=made.barrier,
         )
-        if made.bad and self.target.policy.changes.on_bad_record == "fail":
-            raise stop(made.bad[0], records)
-        cut = made.barrier
-        if cut is not None and cut.kind == "new_columns" and cut.columns and end > first and self.note_cut is not None:
-            self.note_cut(end)
-        if made.handover is not None and self.handover is not None:
-            token = self.name.token(first, end, "handover")
-            self.handover.put(made.handover.ids, made.handover.rows, made.handover.known, token)
-        self._close_swaps(made, records, first, end)
-        self._park(made, records, first, end)
-        self._insert(made, done)
-        if made.bad:
+        self._insert(made, done, label)
+        if bad:
             hides = self.target.policy.columns.hides
-            found = [dead_letter_of(b, records, withheld=hides) for b in made.bad]
+            found = [dead_letter_of(b, records, withheld=hides) for b in bad]
             self.dead_letters.put(found, self.name.token(first, end, "dead"))
         return done
 
-    def _insert(self, made: Plan, done: Applied) -> None:
+    def _insert(self, made: Plan, done: Applied, label: str) -> None:
         fence = self.fence
         execution = fence.execution if fence is not None else f"attempt-{self.name.attempt}"
-        self._roll_up(made, done)
+        self._roll_up(made, done, label)
         for insert in made.inserts:
             differs = made.reconciles or insert.partial
-            token = self.name.token(done.first, done.end, insert.label, execution=execution if differs else "")
+            token = self.name.token(
+                done.first, done.end, f"{label}{insert.label}", execution=execution if differs else ""
+            )
             with self.stages.stage("insert"):
                 self.writer.write(insert, token, fence=fence, by_content=not self.target.exclusive)
             done.counts.rows += insert.rows.num_rows
             done.counts.top = max(done.counts.top, self.target.top_version(insert.rows))
 
-    def _roll_up(self, made: Plan, done: Applied) -> None:
+    def _roll_up(self, made: Plan, done: Applied, label: str) -> None:
         """Store the difference in the rollups, before any row of it is stored.
 
         In this order a second execution is right: if the rollup has the difference and the table a part of it, the
@@ -114,7 +115,7 @@ class Storing:
             return
         rows = pa.concat_tables([insert.rows for insert in made.inserts])
         for rollup in rollups:
-            token = self.name.token(done.first, done.end, f"{made.unit}rollup/{rollup.choice.name}")
+            token = self.name.token(done.first, done.end, f"{label}rollup/{rollup.choice.name}")
             with self.stages.stage("insert"):
                 self.writer.roll_up(rollup.choice.name, rows, token, fence=self.fence)
 
@@ -127,10 +128,13 @@ class Storing:
             self.pending.put(self.name.topic_id, self.name.partition, entries, token, fence=self.fence)
             self.waiting.keep(entries)
 
-    def _park(self, made: Plan, records: Records, first: int, end: int) -> None:
-        """Store the waiting events before any row of the chunk, so that a retry leaves them out too."""
+    def _park(self, made: Plan, records: Records, first: int, end: int) -> int:
+        """Store the waiting events before any row of the chunk, so that a retry leaves them out too; returns how many.
+
+        Those that waited already are stored.
+        """
         if not made.pending:
-            return
+            return 0
         if self.pending is None:
             raise StreamFailed(
                 "a change event waits for values of another key, and the stream has no pending table",
@@ -157,4 +161,43 @@ class Storing:
             token = self.name.token(first, end, "pending")
             self.pending.put(self.name.topic_id, self.name.partition, fresh, token, fence=self.fence)
             self.waiting.add(fresh, awaited_hand_overs(made, records))
-        made.counts["waiting"] += len(fresh)
+        return len(fresh)
+
+
+WITHHELD = "its value is withheld, since columns are masked or excluded; Kafka has it at this offset"
+
+
+def stop(bad: BadRecord, records: Records) -> StreamFailed:
+    """The error that stops a stream at a bad record."""
+    offset = int(records.offsets[bad.index])
+    where = f"{records.topic}, partition {records.partition}, offset {offset}"
+    column = f", column {bad.column!r}" if bad.column else ""
+    return StreamFailed(
+        f"the record at {where}{column} cannot be applied: {bad.reason}",
+        hint="correct or skip the record, or set on_bad_record: dead_letter",
+    )
+
+
+def dead_letter_of(bad: BadRecord, records: Records, *, withheld: bool = False) -> DeadLetter:
+    """The dead letter of a record: the whole record with the reason.
+
+    ``withheld``: without its value and headers, which hold columns that must not be stored.
+    """
+    i = bad.index
+    headers = records.headers[i] if records.headers is not None else None
+    value, reason = records.values[i], bad.reason
+    if withheld and value is not None:
+        # Empty, not null: a null value would be a delete.
+        value, headers, reason = b"", None, f"{reason} ({WITHHELD})"
+    return DeadLetter(
+        records.topic,
+        records.partition,
+        int(records.offsets[i]),
+        int(records.timestamps[i]),
+        records.keys[i],
+        value,
+        headers or (),
+        bad.kind,
+        bad.column,
+        reason,
+    )

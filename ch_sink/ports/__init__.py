@@ -1,15 +1,9 @@
 """The protocols between the core and external systems; each has a real and an in-memory implementation."""
 
-from ch_sink.ports.dead_letters import DeadLetter, DeadLetters, StoredLetter
-from ch_sink.ports.fence import Fence
-from ch_sink.ports.handover import HandedOver, Handover
-from ch_sink.ports.history import History
-from ch_sink.ports.ledger import Ledger, PartitionTotals, TaskLedger
+from ch_sink.ports.ledger import Fence, Ledger, PartitionTotals, TaskLedger
 from ch_sink.ports.ledger_entries import (
     CLOCKS,
-    BackwardStepSeen,
     ChangedColumn,
-    ChunkCut,
     Claim,
     Execution,
     Fact,
@@ -18,27 +12,31 @@ from ch_sink.ports.ledger_entries import (
     RangeProgress,
     RangeSummary,
     ReleaseGroup,
-    RowsRemoved,
-    SchemaChangeBegun,
-    SchemaChangeFinished,
+    RowsEdited,
+    SchemaChange,
     TableRefilled,
-    TableRepaired,
     TopicFacts,
     TruncateFloor,
 )
-from ch_sink.ports.lookup import RowLookup, StoredRows
-from ch_sink.ports.pending import AppliedSwap, Pending, PendingRecord
-from ch_sink.ports.schema_registry import RegisteredSchema, SchemaRegistry
+from ch_sink.ports.stores import (
+    AppliedSwap,
+    DeadLetter,
+    DeadLetters,
+    HandedOver,
+    Handover,
+    Pending,
+    PendingRecord,
+    StoredLetter,
+)
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request, StreamStates
-from ch_sink.ports.writer import Insert, TableWriter
+from ch_sink.ports.target import Insert, RowLookup, StoredRows, TableWriter
+from ch_sink.ports.topic import History, RegisteredSchema, SchemaRegistry
 
 __all__ = [
     "CLOCKS",
     "Alive",
     "AppliedSwap",
-    "BackwardStepSeen",
     "ChangedColumn",
-    "ChunkCut",
     "Claim",
     "Compared",
     "Condition",
@@ -64,15 +62,13 @@ __all__ = [
     "ReleaseGroup",
     "Request",
     "RowLookup",
-    "RowsRemoved",
-    "SchemaChangeBegun",
-    "SchemaChangeFinished",
+    "RowsEdited",
+    "SchemaChange",
     "SchemaRegistry",
     "StoredLetter",
     "StoredRows",
     "StreamStates",
     "TableRefilled",
-    "TableRepaired",
     "TableWriter",
     "TaskLedger",
     "TopicFacts",

@@ -1,24 +1,60 @@
-"""What a stream intended and finished, as queries over its entries (`ch_sink.ports.ledger_entries`)."""
+"""What a stream intended and finished, as queries over its entries (`ch_sink.ports.ledger_entries`), and its fence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from ch_sink.ports.fence import Fence
+from ch_sink.model.floor import BackwardStep
 from ch_sink.ports.ledger_entries import (
-    ChunkCut,
     Claim,
     Fact,
     FinishedRange,
     RangeIntent,
     RangeProgress,
     ReleaseGroup,
-    RowsRemoved,
-    SchemaChangeBegun,
-    TableRepaired,
+    RowsEdited,
+    SchemaChange,
 )
 
-__all__ = ["Ledger", "PartitionTotals", "TaskLedger"]
+__all__ = ["Fence", "Ledger", "PartitionTotals", "TaskLedger"]
+
+
+class Fence(Protocol):
+    """One execution of a task, registered in the ledger; of a partition's executions only the newest may insert."""
+
+    @property
+    def execution(self) -> str:
+        """Identifies the execution in deduplication tokens and query ids; no other execution ever has the same."""
+        ...
+
+    @property
+    def repeats(self) -> bool:
+        """An earlier execution began with the same range of the same batch, such as a task that Spark runs again."""
+        ...
+
+    @property
+    def condition(self) -> str:
+        """SQL that is true as long as the execution may insert; empty if the ledger is not in ClickHouse.
+
+        An insert that evaluates it itself has no effect once it is superseded, even if its process was frozen between
+        a check and the insert.
+        """
+        ...
+
+    @property
+    def query_id(self) -> str:
+        """How the ids of this execution's inserts begin."""
+        ...
+
+    @property
+    def partition_id(self) -> str:
+        """How the ids of all inserts into the partition's rows begin, whichever execution sends them."""
+        ...
+
+    def check(self) -> None:
+        """Raises LedgerConflict, with the owner, if another job or another execution has taken over."""
+        ...
+
 
 F = TypeVar("F", bound=Fact)
 
@@ -74,10 +110,6 @@ class TaskLedger(Protocol):
 
     def last_release(self, topic_id: str, partition: int) -> ReleaseGroup | None:
         """The last group of the partition."""
-        ...
-
-    def put_cut(self, cut: ChunkCut) -> None:
-        """Record where a chunk ends because the table lacks columns."""
         ...
 
 
@@ -162,10 +194,6 @@ class Ledger(TaskLedger, Protocol):
         """Ids of the topics that the stream has read, the last one first."""
         ...
 
-    def last_intents(self) -> list[RangeIntent]:
-        """The ranges of the newest batch that was intended, finished or not."""
-        ...
-
     def history(self, limit: int) -> list[FinishedRange]:
         """The newest results that were not folded, newest first."""
         ...
@@ -174,22 +202,22 @@ class Ledger(TaskLedger, Protocol):
         """Sums by topic and partition, in that order."""
         ...
 
-    def cuts(self, topic_id: str) -> dict[int, list[int]]:
-        """Partition → offsets of its cuts, in order."""
+    def steps(self, topic_id: str, partition: int) -> list[BackwardStep]:
+        """Where positions stepped back, by offset; of folded results only where the epoch of a source rose."""
         ...
 
     def record(self, *facts: Fact) -> None:
         """Record facts of the stream, in this order and as one block. Raises LedgerConflict."""
         ...
 
-    def note(self, *facts: RowsRemoved | TableRepaired) -> None:
-        """Record what an operator does to the table, whoever owns the stream."""
+    def note(self, *edits: RowsEdited) -> None:
+        """Record what a command does to the table, whoever owns the stream."""
         ...
 
     def facts(self, kind: type[F]) -> list[F]:
         """All facts of this kind, oldest first; of equal ones the last."""
         ...
 
-    def open_schema_change(self) -> SchemaChangeBegun | None:
-        """The last schema change if it was begun and never finished."""
+    def open_schema_change(self) -> SchemaChange | None:
+        """The last schema change if it was not finished."""
         ...

@@ -1,47 +1,41 @@
 """The entries of a ledger, one dataclass each, and what a restart does about them.
 
-| Entry (class)                             | Written                                         | What may follow                           | What a restart does                                  |
-|-------------------------------------------|-------------------------------------------------|-------------------------------------------|------------------------------------------------------|
-| claim (`Claim`)                           | by a job that starts; once more, released, when it ends | everything else; a claim with the next number | claims with the next number, unless the owner is alive on this host |
-| intent (`RangeIntent`)                    | before a batch reads, one per range             | progress, cut, result; an intent that overlaps | what no result covers is read again: the same end and chunk limits, the next attempt |
-| progress (`RangeProgress`)                | by a task, after each chunk of a collapsing table | progress further on; the range's result   | the next attempt continues there; void once the range has a result |
-| release (`ReleaseGroup`)                  | by a task, before it stores the changes of waiting records | the records are resolved; another group | the same group is released again before anything else, so that its inserts have the same tokens; the last one of a partition counts |
-| execution (`Execution`)                   | by a task, before its first lookup or insert that another execution must not repeat | a newer execution of the partition | a new execution supersedes it                       |
-| cut (`ChunkCut`)                          | by a task, before it stores a chunk that ends because the table lacks columns | schema_change_begun | every later attempt ends a chunk there               |
-| result (`FinishedRange`)                  | after a batch, one per range; an empty one where reading begins, or goes on after lost offsets | an intent that begins at its end | the next range begins at the end of the last one, with its state |
-| summary (`RangeSummary`)                  | every few hundred results, by the owner, before it deletes what it folded | a summary that contains it | deletes what the newest summaries contain; it is counted in them already |
-| truncate_floor (`TruncateFloor`)          | after the rows below it were deleted, before the results of that round | a higher floor | changes of that source below its highest floor are dropped; without it the deletion is repeated |
-| topic (`TopicFacts`)                      | when a topic is first read, and when it gains partitions | the same topic with more partitions | versions continue in the highest epoch of the topic  |
-| schema_change_begun (`SchemaChangeBegun`) | before the table is altered                     | schema_change_finished                    | without a finish after it, the view is renewed       |
-| schema_change_finished (`SchemaChangeFinished`) | after the table's view shows the columns  | schema_change_begun                       | nothing: it closes the one before it                 |
-| refilled (`TableRefilled`)               | after the table was replaced by one that was filled anew, one per partition | anything | results up to its offset say nothing of the table; changes of the epoch below its position are dropped |
-| repaired (`TableRepaired`)               | before rows are made those of the source or rows without a key are counted anew, by anyone | the same again | nothing: a dead letter below its offset is not applied |
-| rows_removed (`RowsRemoved`)              | before a purge or an erasure removes rows, by anyone | the same again                       | the highest version may be missing |
-| backward_step (`BackwardStepSeen`)        | after a batch, one per step                     | anything                                  | nothing: it is history                               |
+| Entry (class)                    | Written                                      | What may follow                      | What a restart does                                              |
+|----------------------------------|----------------------------------------------|--------------------------------------|------------------------------------------------------------------|
+| claim (`Claim`)                  | by a job that starts; once more, released, when it ends | everything else; a claim with the next number | claims with the next number, unless the owner is alive on this host |
+| intent (`RangeIntent`)           | before a batch reads, one per range          | progress, result; an intent that overlaps | reads again what no result covers: the same end and chunk limits, the next attempt |
+| execution (`Execution`)          | by a task, before its first lookup or insert that another execution must not repeat | a newer execution of the partition | begins a new execution, which supersedes it |
+| progress (`RangeProgress`)       | by a task, after each chunk of a collapsing table | progress further on; the range's result | continues the range there; void once the range has a result |
+| release (`ReleaseGroup`)         | by a task, before it stores the changes of waiting records | the records are resolved; another group | releases the partition's last group again before anything else, so that its inserts have the same tokens |
+| result (`FinishedRange`)         | after a batch, one per range; an empty one where reading begins, or goes on after lost offsets | an intent that begins at its end | the next range begins at the end of the last one, with its state |
+| summary (`RangeSummary`)         | every few hundred results, by the owner, before it deletes what it folded | a summary that contains it | deletes what the newest summaries contain; it is counted in them already |
+| truncate_floor (`TruncateFloor`) | after the rows below it were deleted, before the results of that round | a higher floor | drops changes of that source below its highest floor; without it the deletion is repeated |
+| topic (`TopicFacts`)             | when a topic is first read, and when it gains partitions | the same topic with more partitions | continues versions in the highest epoch of the topic |
+| schema_change (`SchemaChange`)   | before the table is altered; once more, finished, when its view shows the columns | the next schema change | renews the view if the last one was not finished |
+| refilled (`TableRefilled`)       | after the table was replaced by one that was filled anew, one per partition | anything | takes results up to its offset to say nothing of the table; drops changes of the epoch below its position |
+| edited (`RowsEdited`)            | by a command, before it repairs or removes rows, one per partition | the same again | nothing: a dead letter below its offset is not applied, and the highest version may be missing |
 
 The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
 
-All but execution, progress, release, cut, repaired and rows_removed are written by the owner of the stream and refused to anyone else.
+The owner of a stream writes them, and anyone else is refused, except for what tasks and commands write.
 
 In ClickHouse (`sql/ledger.sql`) the kind is in the column ``entry``. Everything that is searched or summed has a
-column of its own: the ranges and their figures, the topic, the offset, the claim's number. The rest of a claim or a
-fact is read whole or not at all; it is JSON in the column ``fact``, in the fields of its dataclass. So a new
-kind of entry, or a new field of a fact, needs no new column: a field that an entry lacks has its default, and readers
-ignore fields and kinds that they do not know.
+column of its own: the ranges and their figures, the topic, the offset, the claim's number. The rest of an entry is read
+whole or not at all; it is JSON in the column ``fact``, in the fields of its dataclass. So a new kind of entry, or a new
+field of a fact, needs no new column: a field that an entry lacks has its default, and readers ignore fields and kinds
+that they do not know.
 """
 # ruff: noqa: E501 (a table)
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from ch_sink.model.floor import Loaded
+from ch_sink.model.floor import BackwardStep, Loaded
 
 __all__ = [
     "CLOCKS",
-    "BackwardStepSeen",
     "ChangedColumn",
-    "ChunkCut",
     "Claim",
     "Execution",
     "Fact",
@@ -50,11 +44,9 @@ __all__ = [
     "RangeProgress",
     "RangeSummary",
     "ReleaseGroup",
-    "RowsRemoved",
-    "SchemaChangeBegun",
-    "SchemaChangeFinished",
+    "RowsEdited",
+    "SchemaChange",
     "TableRefilled",
-    "TableRepaired",
     "TopicFacts",
     "TruncateFloor",
 ]
@@ -143,16 +135,6 @@ class ReleaseGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkCut:
-    """A chunk ends at this offset because the table lacked columns, whatever columns later attempts find."""
-
-    kind: ClassVar[str] = "cut"
-    topic_id: str
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class FinishedRange:
     """An offset range that was applied. It may end before the intended end, at a barrier."""
 
@@ -166,7 +148,6 @@ class FinishedRange:
     deletes: int = 0
     dead_letters: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
-    cuts: tuple[int, ...] = ()
     state: str = ""
     """State of the partition at ``end``; opaque here."""
     started: float = 0.0
@@ -179,6 +160,8 @@ class FinishedRange:
     batch: int = 0
     top: int = 0
     """Highest version of the rows that it stored, 0 for none."""
+    steps: tuple[BackwardStep, ...] = ()
+    """Where positions of a source stepped back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +189,8 @@ class RangeSummary:
     started: float = 0.0
     finished: float = 0.0
     source_time: int = 0
+    steps: tuple[BackwardStep, ...] = ()
+    """Where the epoch of a source rose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,38 +225,15 @@ class ChangedColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaChangeBegun:
-    """The table is about to get columns; its current-state view is renewed after that."""
+class SchemaChange:
+    """The table is about to get columns, and its current-state view is renewed after that."""
 
-    kind: ClassVar[str] = "schema_change_begun"
-    columns: tuple[ChangedColumn, ...]
-    key: tuple[str, ...]
-    """Columns of the topic's key, which the view needs."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaChangeFinished:
-    """The table and its view have the columns, with the types that they have now."""
-
-    kind: ClassVar[str] = "schema_change_finished"
+    kind: ClassVar[str] = "schema_change"
     columns: tuple[ChangedColumn, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BackwardStepSeen:
-    """The positions of a source stepped back at this offset."""
-
-    kind: ClassVar[str] = "backward_step"
-    topic_id: str
-    partition: int
-    offset: int
-    step: str
-    """``redelivery``, ``regress`` or ``new source``."""
-    source: str
-    commit: int
-    """Commit position of the event."""
-    highest: int
-    """Highest commit position before it."""
+    key: tuple[str, ...] = ()
+    """Columns of the topic's key, which the view needs."""
+    finished: bool = False
+    """The table and its view have the columns, with the types that ``columns`` states."""
 
 
 CLOCKS = 60_000
@@ -310,47 +272,26 @@ class TableRefilled:
 
 
 @dataclass(frozen=True, slots=True)
-class TableRepaired:
-    """Rows were made those of the source: the topic's changes below ``offset`` alone would not give them.
+class RowsEdited:
+    """A command changed rows of the table, or is about to: the topic's changes below ``offset`` would not give them."""
 
-    Where rows have no key and are counted, or those of the topic: none of its changes may be counted again.
-    """
-
-    kind: ClassVar[str] = "repaired"
-    topic_id: str
-    partition: int
-    offset: int
-    since: int = 0
-    """How many facts said by then that the table had been filled anew: a later filling makes this one void."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowsRemoved:
-    """Rows of changes below ``offset`` were removed from the table, or are about to be: marks of deleted rows too."""
-
-    kind: ClassVar[str] = "rows_removed"
+    kind: ClassVar[str] = "edited"
     topic_id: str
     partition: int
     offset: int
     """Everything of the partition below it was applied by then."""
-    top: str
-    """The highest version among the rows, as decimal digits; 0 for none."""
+    act: Literal["repaired", "removed"]
+    """``repaired``: made those of the source, or counted anew where rows have no key. ``removed``: purged or erased,
+    marks of deleted rows too."""
+    since: int = 0
+    """How many facts said by then that the table had been filled anew: a later filling makes a repair void."""
+    top: str = "0"
+    """The highest version among removed rows, as decimal digits; 0 for none."""
     skip: tuple[int, ...] = ()
     """Offsets of erased changes, which a fill from the topic leaves out."""
     left: str = ""
     """The highest version among the other rows, as decimal digits; −1 if there were none, empty if it is unknown."""
-    since: int = 0
-    """How many facts said by then that the table had been filled anew."""
 
 
-Fact = (
-    RowsRemoved
-    | TableRefilled
-    | TableRepaired
-    | TruncateFloor
-    | TopicFacts
-    | SchemaChangeBegun
-    | SchemaChangeFinished
-    | BackwardStepSeen
-)
+Fact = RowsEdited | SchemaChange | TableRefilled | TopicFacts | TruncateFloor
 """Entries that do not concern an offset range."""

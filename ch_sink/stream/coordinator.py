@@ -22,9 +22,8 @@ from ch_sink.model.counts import Counts
 from ch_sink.model.topic import TopicState
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
-from ch_sink.pipeline.barrier import Barrier
-from ch_sink.pipeline.truncate import expect_one_source
-from ch_sink.ports import BackwardStepSeen, Claim, FinishedRange, RangeIntent
+from ch_sink.pipeline.barrier import Barrier, expect_one_source
+from ch_sink.ports import Claim, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner
 from ch_sink.stream.claims import abandon, displaced, taken_since
 from ch_sink.stream.error_limits import ErrorWatch
@@ -227,7 +226,7 @@ class Coordinator:
             if done.partition in gone:
                 log.warning("%s: %s", self.settings.name, done.failure)
         stream.raise_failure([r for r in results if r.partition not in gone])
-        stream.add_columns([b for b in barriers if b.kind == "new_columns" and b.columns])
+        stream.add_columns([b for b in barriers if b.kind == "new_columns"])
         # A range of a collapsing table that failed has no result.
         kept = {r.partition: r.start for r in results if r.partition in gone and stream.table.target.collapsing}
         return {done.partition: done.end for done in results} | kept
@@ -250,7 +249,6 @@ class Coordinator:
             intent.attempt,
             intent.chunk_offsets,
             intent.chunk_bytes,
-            cuts=tuple(c for c in stream.cuts.get(p, ()) if intent.start < c < intent.end),
             claim=stream.claim,
             batch=intent.batch,
             changed=stream.table.changed(intent),
@@ -272,17 +270,6 @@ class Coordinator:
                 self.summary.add(Counts(kinds=Counter(backward_steps=len(r.steps))))
             for step in r.steps:
                 log.warning("%s, partition %d, offset %d: %s", self.settings.name, r.partition, step.offset, step)
-                self.ports.ledger.record(
-                    BackwardStepSeen(
-                        stream.topic.topic_id,
-                        r.partition,
-                        step.offset,
-                        step=step.kind,
-                        source=step.source,
-                        commit=step.commit,
-                        highest=step.highest,
-                    )
-                )
         self._releases.ranges_ended(results)
 
     def _result(self, done: RangeDone, began: float) -> FinishedRange:
@@ -297,12 +284,12 @@ class Coordinator:
             deletes=counts.deletes,
             dead_letters=counts.dead_letters,
             counts={k: n for k, n in counts.kinds.items() if n > 0},
-            cuts=tuple(done.cuts),
             state=done.state.to_json(),
             started=began,
             finished=time.time(),
             source_time=counts.source_time,
             top=counts.top,
+            steps=tuple(done.steps),
         )
 
     def _truncate(self, barrier: Barrier) -> None:

@@ -15,15 +15,15 @@ import numpy as np
 from ch_sink.model.change import BadRecord, ChangeBatch, Records
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import to_int, to_ints
-from ch_sink.pipeline.ordering import in_given_order
 from ch_sink.pipeline.partition_sink import PartitionSink
-from ch_sink.ports import BackwardStepSeen, DeadLetter, Ledger, RowsRemoved, TableRefilled, TableRepaired
+from ch_sink.pipeline.plan import in_given_order
+from ch_sink.ports import DeadLetter, Ledger, RowsEdited, TableRefilled
 from ch_sink.sources import source_for
 from ch_sink.table.model import Family
 
 __all__ = ["LetterRetry", "Retried"]
 
-F = TypeVar("F", BackwardStepSeen, RowsRemoved, TableRefilled, TableRepaired)
+F = TypeVar("F", RowsEdited, TableRefilled)
 
 _NEXT = (
     "repair the row from its source (`ch_sink repair CONFIG --key KEY --apply`; without --key if it has none), "
@@ -101,7 +101,7 @@ class LetterRetry:
         shown = {x.offset for x in letters if refilled or any(load.shows(x.offset, x.timestamp) for load in loads)}
         done.superseded += sorted(shown)
         filled = max((load.offset for load in loads), default=0)
-        purged = 1 << 63 if self._facts(RowsRemoved) else 0
+        purged = 1 << 63 if any(edit.act == "removed" for edit in self._facts(RowsEdited)) else 0
         for letter in letters:
             for what, end in (("filled anew", filled), ("purged", purged), ("repaired", self._repaired_up_to())):
                 if letter.offset < end and letter.offset not in shown:
@@ -136,7 +136,8 @@ class LetterRetry:
 
     def _assigned(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> dict[int, tuple[int, int]]:
         """Offset → epoch and commit position, as the change would have had them when it was read."""
-        steps = [step for step in self._facts(BackwardStepSeen) if step.step != "redelivery"]
+        name = self.sink.name
+        steps = [s for s in self.ledger.steps(name.topic_id, name.partition) if s.kind != "redelivery"]
         strategy = self.sink.target.strategy(source_for(batch.connector) if batch.connector else None)
         found: dict[int, tuple[int, int]] = {}
         for i, offset in enumerate(batch.offset.tolist()):
@@ -179,7 +180,8 @@ class LetterRetry:
         """The offset below which changes of the partition came before the last repair, 0 if there is none."""
         name, fillings = self.sink.name, len(self.ledger.facts(TableRefilled))
         # A filling since then makes a repair void.
-        standing = [fact for fact in self.ledger.facts(TableRepaired) if fact.since >= fillings]
+        repairs = [edit for edit in self.ledger.facts(RowsEdited) if edit.act == "repaired"]
+        standing = [repair for repair in repairs if repair.since >= fillings]
         if {fact.topic_id for fact in standing} & set(self._newer_topics()):
             return 1 << 63  # the topic was recreated, and the table repaired then
         mine = name.topic_id, name.partition
@@ -213,9 +215,8 @@ class LetterRetry:
         done.failed.update(failed)
         waiting = {int(records.offsets[w.index]) for w in made.pending}
         done.waiting += sorted(waiting)
-        end = made.barrier.next_offset if made.barrier is not None else int(records.offsets[-1]) + 1
         for offset in records.offsets.tolist():
-            if offset >= end:
+            if made.barrier is not None:
                 done.failed[offset] = "the table has to be changed first"
             elif offset not in waiting and offset not in failed:
                 done.applied.append(offset)

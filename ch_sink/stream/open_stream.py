@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from ch_sink import __version__
@@ -11,9 +11,9 @@ from ch_sink.errors import DataLoss
 from ch_sink.model.policy import Policy
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.barrier import Barrier
-from ch_sink.pipeline.partition_sink import Changed
+from ch_sink.pipeline.plans import Changed
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChangedColumn, Claim, Fence, Ledger, RangeIntent, SchemaChangeBegun, SchemaChangeFinished
+from ch_sink.ports import ChangedColumn, Claim, Fence, Ledger, RangeIntent, SchemaChange
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts, StreamSettings, TableAdmin
 from ch_sink.stream.rounds import Rounds
@@ -43,14 +43,12 @@ class SchemaChanges:
         """Add the columns at which ranges ended; returns the table afterwards. Raises as `TableAdmin` does."""
         columns = joined([column for barrier in barriers for column in barrier.columns])
         key = next((b.key for b in barriers if b.key), ())
-        self.ledger.record(
-            SchemaChangeBegun(tuple(ChangedColumn(c.name, c.clickhouse_type or "") for c in columns), key)
-        )
+        self.ledger.record(SchemaChange(tuple(ChangedColumn(c.name, c.clickhouse_type or "") for c in columns), key))
         table = self.admin.carry_out(table, columns, key)
         changed = [found for c in columns if (found := table.column(c.name)) is not None]
         done = tuple(ChangedColumn(c.name, c.type) for c in changed)
         log.warning("%s has new columns: %s", table.qualified, "; ".join(f"{c.name} {c.type}" for c in done))
-        self.ledger.record(SchemaChangeFinished(done))
+        self.ledger.record(SchemaChange(done, key, finished=True))
         return table
 
     def finish(self, table: TargetTable) -> TargetTable:
@@ -61,7 +59,7 @@ class SchemaChanges:
         begun = self.ledger.open_schema_change()
         if begun is not None:
             table = self.admin.carry_out(table, (), begun.key)
-            self.ledger.record(SchemaChangeFinished(begun.columns))
+            self.ledger.record(replace(begun, finished=True))
         return table
 
 
@@ -122,8 +120,6 @@ class OpenStream:
     table: StreamTable
     topic: TopicState = field(init=False)
     states: States = field(init=False)
-    cuts: dict[int, list[int]] = field(init=False)
-    """Partition → the offsets at which chunks end because the table lacked columns."""
     reached: dict[int, int] = field(init=False)
     """Partition → next offset."""
     stored_version: int | None = field(init=False)
@@ -138,16 +134,12 @@ class OpenStream:
         self.topic, self.stored_version = topic, self.table.highest_version()
         epoch = self.stored_version >> _EPOCH_SHIFT if self.stored_version and self.stored_version > 0 else None
         self.states = States(ledger, topic.topic_id, len(topic.low), epoch)
-        self.cuts, self.reached = ledger.cuts(topic.topic_id), ledger.progress(topic.topic_id)
+        self.reached = ledger.progress(topic.topic_id)
 
     def add_columns(self, barriers: Sequence[Barrier]) -> None:
-        """Add the columns at which ranges ended; what was applied before them is already in the ledger.
-
-        So are the offsets at which they ended, written by the tasks: a second attempt cuts its chunks there too.
-        """
+        """Add the columns for which ranges ended before a chunk; what was applied is already in the ledger."""
         if barriers:
             self.table.add_columns(barriers)
-            self.cuts = self.ports.ledger.cuts(self.topic.topic_id)
             self.fill_rollups(doubtful=False)
 
     def look_at_rollups(self, last: Claim | None) -> None:

@@ -16,7 +16,7 @@ from functools import cached_property
 from ch_sink.errors import StreamFailed
 from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, Ledger, RowsRemoved, TableRefilled, TruncateFloor
+from ch_sink.ports import FinishedRange, Ledger, RowsEdited, TableRefilled, TruncateFloor
 from ch_sink.stream.open_stream import OpenStream
 from ch_sink.stream.ports import GroupOffsets
 
@@ -165,7 +165,7 @@ def _removals(ledger: Ledger, topic_id: str) -> tuple[int, int]:
 
     The second is −1 if that says nothing of the table as it is.
     """
-    found = [r for r in ledger.facts(RowsRemoved) if r.topic_id == topic_id]
+    found = [r for r in ledger.facts(RowsEdited) if r.topic_id == topic_id and r.act == "removed"]
     last = next((r for r in reversed(found) if r.left), None)
     of_this_table = last is not None and last.since == len(ledger.facts(TableRefilled))
     left = int(last.left) if last is not None and of_this_table else -1

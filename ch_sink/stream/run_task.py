@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.order import State
-from ch_sink.pipeline.applied import Applied, StreamName
-from ch_sink.pipeline.chunks import Chunk
+from ch_sink.pipeline.chunks import Chunk, read_ahead
+from ch_sink.pipeline.guards import STAGES, Stages
 from ch_sink.pipeline.partition_sink import PartitionSink
-from ch_sink.pipeline.read_ahead import read_ahead
-from ch_sink.pipeline.timings import STAGES, Stages
+from ch_sink.pipeline.plans import Applied, StreamName
 from ch_sink.ports import TaskLedger
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 
@@ -134,7 +133,7 @@ def _closing(chunks: Iterator[Chunk]) -> Iterator[Iterator[Chunk]]:
 
 def _begin(task: RangeTask, ports: TaskPorts, done: RangeDone) -> State:
     """The state with which the range begins, or continues after an earlier attempt at a collapsing table."""
-    fence = ports.sink.fence
+    fence = ports.sink.storing.fence
     done.repeated = fence is not None and fence.repeats
     if ports.sink.target.collapsing and ports.sink.repeats:
         reached = ports.ledger.progress_of(task.topic_id, task.partition, task.start)

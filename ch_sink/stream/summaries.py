@@ -143,6 +143,7 @@ def _sum(group: Sequence[Written], results: Sequence[Written], intents: Sequence
         started=min(e.started for e in entries),
         finished=max(e.finished for e in entries),
         source_time=max(e.source_time for e in entries),
+        steps=tuple(sorted((s for e in entries for s in e.steps if s.kind != "redelivery"), key=lambda s: s.offset)),
     )
 
 

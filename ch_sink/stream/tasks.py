@@ -8,9 +8,8 @@ from typing import Protocol
 from ch_sink.errors import ChSinkError
 from ch_sink.model.counts import Counts
 from ch_sink.order import BackwardStep, State
-from ch_sink.pipeline.applied import Applied
 from ch_sink.pipeline.barrier import Barrier
-from ch_sink.pipeline.partition_sink import Changed
+from ch_sink.pipeline.plans import Applied, Changed
 from ch_sink.ports import Claim, RangeProgress
 from ch_sink.table.model import TargetTable
 
@@ -48,8 +47,6 @@ class RangeTask:
     attempt: int = 0
     chunk_offsets: int = 50_000
     chunk_bytes: int = 64 << 20
-    cuts: tuple[int, ...] = ()
-    """Offsets inside the range at which an earlier attempt ended a chunk because the table lacked columns."""
     claim: Claim | None = None
     """The claim under which the coordinator planned the task: the task acts only while this claim is the newest."""
     batch: int = 0
@@ -104,8 +101,6 @@ class RangeDone:
     settled: bool = False
     """The pending table holds nothing of the partition; false (unknown) if the task failed."""
     steps: list[BackwardStep] = field(default_factory=list)
-    cuts: list[int] = field(default_factory=list)
-    """Offsets at which its chunks ended."""
     barrier: Barrier | None = None
     failure: ChSinkError | None = None
     repeated: bool = False
@@ -121,7 +116,6 @@ class RangeDone:
         self.end, self.state = applied.end, applied.state
         self.counts.add(applied.counts)
         self.steps += applied.steps
-        self.cuts.append(applied.end)
         self.barrier = applied.barrier or self.barrier
 
 

@@ -3,16 +3,10 @@
 For tests of ch_sink and of programs that build on it. See `LocalRunner`.
 """
 
+from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.testing.kills import ALL_POINTS, POINTS, Fault, Kill, Killed, KillSwitch
 from ch_sink.testing.local_runner import LocalBatch, LocalPorts, LocalRunner
-from ch_sink.testing.memory import (
-    MemoryDeadLetters,
-    MemoryHandover,
-    MemoryPending,
-    MemoryRegistry,
-)
-from ch_sink.testing.memory_ledger import MemoryLedger
-from ch_sink.testing.stream import MemoryGroup, MemoryStream, MemoryTopic
+from ch_sink.testing.stream import MemoryDeadLetters, MemoryRegistry, MemoryStream, MemoryStreamStates, MemoryTopic
 from ch_sink.testing.table import MemoryTable
 
 __all__ = [
@@ -32,6 +26,7 @@ __all__ = [
     "MemoryPending",
     "MemoryRegistry",
     "MemoryStream",
+    "MemoryStreamStates",
     "MemoryTable",
     "MemoryTopic",
 ]

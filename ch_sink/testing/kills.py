@@ -25,8 +25,6 @@ POINTS = (
     "after handover",
     "before pending",
     "after pending",
-    "before cut",
-    "after cut",
     "before insert",
     "after insert",
     "before dead letters",

@@ -23,12 +23,11 @@ from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
-from ch_sink.pipeline.fencing import Fencing
-from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.guards import Fencing
+from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import (
-    ChunkCut,
     DeadLetters,
     Fence,
     Handover,
@@ -339,16 +338,14 @@ class LocalRunner:
     def open_task(self, task: Task) -> TaskPorts:
         """The ports of a task, with the kill points."""
         ports, switch, table = self.ports, self._switch, task.table
-        ledger = Guarded(
-            ports.open_ledger(), switch, {"put_progress": "progress", "put_cut": "cut", "put_release": "group"}
-        )
+        ledger = Guarded(ports.open_ledger(), switch, {"put_progress": "progress", "put_release": "group"})
 
         def begin() -> Fence:
             fence: Fence = ledger.begin(task.topic_id, task.partition, task.claim, task.work)
             ports.settle(table, fence)
             return fence
 
-        sink = PartitionSink(
+        sink = open_sink(
             task_name(task),
             Target.of(table, self.settings.policy),
             lambda before: self._decoder(table, before),
@@ -357,18 +354,20 @@ class LocalRunner:
                 Guarded(ports.handover(table), switch, {"put": "handover"}),
                 ports.history(task.partition),
             ),
-            Guarded(ports.writer(table), switch, {"write": "insert", "roll_up": "insert"}),
-            Guarded(ports.dead_letters, switch, {"put": "dead letters"}),
-            Guarded(ports.pending, switch, {"put": "pending", "resolve": "release"}),
-            deadline=patience(task, ports.deadline),
-            clock=ports.clock,
-            progress=lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
-            releases=ledger,
-            cuts=task.cuts if isinstance(task, RangeTask) else (),
-            note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
-            fencing=Fencing(begin),
-            changed=task.changed if isinstance(task, RangeTask) else "",
-            settled=isinstance(task, RangeTask) and task.settled,
+            Stores(
+                Guarded(ports.writer(table), switch, {"write": "insert", "roll_up": "insert"}),
+                Guarded(ports.dead_letters, switch, {"put": "dead letters"}),
+                Guarded(ports.pending, switch, {"put": "pending", "resolve": "release"}),
+                ledger,
+                lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
+            ),
+            Attempt(
+                Fencing(begin),
+                task.changed if isinstance(task, RangeTask) else "",
+                settled=isinstance(task, RangeTask) and task.settled,
+                deadline=patience(task, ports.deadline),
+                clock=ports.clock,
+            ),
         )
         return TaskPorts(sink, lambda first: self._chunks(task, first), ledger)
 

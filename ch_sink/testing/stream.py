@@ -1,32 +1,111 @@
-"""One stream's external systems in memory: topic, table, ledger, hand-over, waiting changes and dead letters."""
+"""One stream's external systems in memory: topic, table, dead letters, schemas, and the states of streams."""
 
+import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode import decoder_for
+from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.plan import BatchDecoder
-from ch_sink.ports import Fence
+from ch_sink.ports import DeadLetter, Fence, RegisteredSchema, StoredLetter
+from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
 from ch_sink.testing.local_runner import LocalPorts
-from ch_sink.testing.memory import (
-    MemoryDeadLetters,
-    MemoryHandover,
-    MemoryPending,
-)
-from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.testing.table import MemoryTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
 
-__all__ = ["MemoryGroup", "MemoryStream", "MemoryTopic"]
+__all__ = ["MemoryDeadLetters", "MemoryRegistry", "MemoryStream", "MemoryStreamStates", "MemoryTopic"]
+
+
+@dataclass(slots=True)
+class MemoryDeadLetters:
+    """Dead letters of one stream and topic; the newest entry of an offset counts."""
+
+    clock: Callable[[], float] = time.time
+    stored: dict[tuple[int, int], StoredLetter] = field(default_factory=dict)
+
+    def put(self, letters: Sequence[DeadLetter], token: str) -> None:
+        for letter in letters:
+            self.stored[letter.partition, letter.offset] = StoredLetter(letter, self.clock())
+
+    def list(self, limit: int = 100, *, retried: bool = False) -> list[StoredLetter]:
+        """Dead letters by partition and offset; those applied since only on request."""
+        found = [self.stored[place] for place in sorted(self.stored)]
+        return [s for s in found if retried or s.retried is None][:limit]
+
+    def failed(self, partition: int, first: int, end: int) -> Sequence[int]:
+        """See DeadLetters."""
+        return sorted(o for (p, o), s in self.stored.items() if p == partition and first <= o < end and not s.retried)
+
+    def count(self) -> dict[str, int]:
+        """Dead letters not yet applied, by kind."""
+        kinds = sorted(s.letter.kind for s in self.stored.values() if s.retried is None)
+        return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+
+    def settle(self, places: Sequence[tuple[int, int]], outcome: str) -> None:
+        """Note what became of dead letters, by (partition, offset)."""
+        for place in places:
+            if place in self.stored:
+                self.stored[place] = replace(self.stored[place], retried=self.clock(), outcome=outcome)
+
+
+class MemoryRegistry:
+    """Schemas by id."""
+
+    def __init__(self, schemas: Mapping[int, RegisteredSchema]) -> None:
+        self._schemas = dict(schemas)
+
+    def find(self, schema_id: int) -> RegisteredSchema | None:
+        return self._schemas.get(schema_id)
+
+
+class MemoryStreamStates:
+    """The StreamStates of all jobs that share this object. ``clock``: seconds since 1970."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self.requests: dict[str, tuple[int, Request]] = {}
+        self.conditions: dict[str, tuple[int, Condition]] = {}
+        self.beats: dict[str, tuple[float, Alive]] = {}
+        self.compared: dict[str, Compared] = {}
+        self.reads = 0
+
+    def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
+        self.reads += 1
+        return {name: self._recorded(name) for name in streams}
+
+    def mark(self) -> object:
+        return tuple(self.requests.items()), tuple((name, c.at) for name, c in self.compared.items())
+
+    def ask(self, requests: Mapping[str, Request]) -> None:
+        self.requests |= {name: (next(self._numbers), request) for name, request in requests.items()}
+
+    def note(self, conditions: Mapping[str, Condition]) -> None:
+        self.conditions |= {name: (next(self._numbers), condition) for name, condition in conditions.items()}
+
+    def beat(self, beats: Mapping[str, Alive]) -> None:
+        self.beats |= {name: (self._clock(), alive) for name, alive in beats.items()}
+
+    def compare(self, comparisons: Mapping[str, Compared]) -> None:
+        self.compared |= comparisons
+
+    def _recorded(self, name: str) -> RecordedState:
+        asked, request = self.requests.get(name, (0, None))
+        noted, condition = self.conditions.get(name, (0, None))
+        at, alive = self.beats.get(name, (0.0, None))
+        quiet = self._clock() - at if alive else 0.0
+        return RecordedState(request, condition, asked > noted, alive, quiet, self.compared.get(name))
 
 
 class MemoryTopic:
@@ -64,29 +143,6 @@ class MemoryHistory:
         """See History.before."""
         end = int(np.searchsorted(self._records.offsets, offset))
         return self._records.slice(max(0, end - limit), end)
-
-
-class MemoryGroup:
-    """A consumer group that accepts every commit."""
-
-    def __init__(self) -> None:
-        self.committed: dict[int, int] = {}
-        self._asked: Callable[[], None] | None = None
-
-    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
-        """See GroupOffsets.commit."""
-        asked, self._asked = self._asked, None
-        if asked is not None:
-            asked()
-        self.committed.update(ends)
-
-    def last_committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """See GroupOffsets.last_committed."""
-        return {p: self.committed[p] for p in partitions if p in self.committed}
-
-    def before_commit(self, topic: str, partitions: Sequence[int], notice: Callable[[dict[int, int]], None]) -> None:
-        """See GroupOffsets.before_commit."""
-        self._asked = lambda: notice(self.last_committed(topic, partitions))
 
 
 class MemoryStream:

@@ -9,7 +9,7 @@ from ch_sink.config import Config
 from ch_sink.merge import version_column
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
-from ch_sink.ports import RowsRemoved
+from ch_sink.ports import RowsEdited
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.history import facts_of, loads_of
 from ch_sink.trust.key import WantedKey, wanted_key
@@ -62,7 +62,7 @@ def life_of(
 
 def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
     """What the ledger and the sink's own tables say of the topic's records. Raises ClickHouseError."""
-    removed = [fact for fact in subject.ledger.facts(RowsRemoved) if fact.topic_id == topic_id]
+    removed = [fact for fact in subject.ledger.facts(RowsEdited) if fact.topic_id == topic_id]
     return replace(
         own.noted(topic_id, subject.reached(topic_id).applied),
         loads=loads_of(subject.ledger, topic_id),

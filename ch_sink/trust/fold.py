@@ -14,13 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
+from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.model.handover import HandoverId
 from ch_sink.model.policy import Policy
 from ch_sink.order import State, is_one_of_several
-from ch_sink.pipeline.applied import StreamName
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
+from ch_sink.pipeline.plans import StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetter, Fact, FinishedRange, HandedOver, Handover, RangeIntent, TableRefilled, TopicFacts
 from ch_sink.stream.coordinator import Coordinator
@@ -29,7 +30,6 @@ from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
-from ch_sink.testing import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.trust.topic import TopicReader
 
 __all__ = ["Fold", "MakeDecoder", "lenient"]
@@ -190,15 +190,13 @@ class Fold:
 
     def _open_task(self, task: Task) -> TaskPorts:
         table = task.table
-        sink = PartitionSink(
+        sink = open_sink(
             StreamName(f"{task.stream}/{self._coordinator.run_id}", task.topic, task.topic_id, task.partition),
             Target.of(table, self._settings.policy),
             lambda before: self._decoder(table, before),
             Ports(AnyKeyLookup(self._client, table), self._handover, self._topic.history(task.partition)),
-            ClickHouseWriter(self._client, table),
-            self.letters,
-            self._pending,
-            deadline=math.inf,
+            Stores(ClickHouseWriter(self._client, table), self.letters, self._pending),
+            Attempt(deadline=math.inf),
         )
 
         def chunks(first: int) -> Iterator[Chunk]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ch_sink.memory import MemoryHandover
 from ch_sink.merge.key_codes import factorize
 from ch_sink.model.change import ChangeBatch, Half, Op, Records
 from ch_sink.model.floor import NOTHING_LOADED
@@ -29,7 +30,6 @@ from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import HandedOver, StoredRows
 from ch_sink.stream.tasks import RangeTask
-from ch_sink.testing import MemoryHandover
 from ch_sink.trust.key import WantedKey
 from ch_sink.trust.own_tables import Noted
 from ch_sink.trust.subject import Subject

@@ -10,7 +10,7 @@ from ch_sink.clickhouse import EVERY_TYPE
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import TableRefilled, TableRepaired
+from ch_sink.ports import RowsEdited, TableRefilled
 from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.repair import needs_stream, no_version_left, rows_move, statements, unmendable
 from ch_sink.trust.repaired_versions import Ceilings, ceiling_of, counts, last_versions, too_new
@@ -134,7 +134,7 @@ def _note(subject: Subject, found: Verified) -> None:
     """Let the ledger know before rows are written that the topic's changes up to here would not give."""
     since = len(subject.ledger.facts(TableRefilled))
     subject.ledger.note(
-        *(TableRepaired(found.topic_id, p, offset, since) for p, offset in sorted(found.applied.items()))
+        *(RowsEdited(found.topic_id, p, offset, "repaired", since) for p, offset in sorted(found.applied.items()))
     )
 
 

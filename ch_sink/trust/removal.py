@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.ports import Ledger, RowsRemoved, TableRefilled
+from ch_sink.ports import Ledger, RowsEdited, TableRefilled
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, literal, quote
@@ -83,14 +83,15 @@ def note_removed(
     since = 0 if left is None else len(ledger.facts(TableRefilled))
     ledger.note(
         *(
-            RowsRemoved(
+            RowsEdited(
                 topic_id,
                 partition,
                 offset,
-                str(top),
-                tuple(o for p, o in sorted(skip) if p == partition),
-                "" if left is None else str(left),
+                "removed",
                 since,
+                top=str(top),
+                skip=tuple(o for p, o in sorted(skip) if p == partition),
+                left="" if left is None else str(left),
             )
             for partition, offset in sorted(applied.items())
         )

@@ -21,7 +21,7 @@ from ch_sink.model.counted import counted
 from ch_sink.model.topic import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import RowsRemoved, TableRefilled, TopicFacts
+from ch_sink.ports import RowsEdited, TableRefilled, TopicFacts
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import TargetTable
@@ -128,7 +128,7 @@ def resynced(
         _expect_empty(refill, topic.topic_id)
     if against == "topic":
         _expect_whole(refill, topic)
-        removed = [one for one in subject.ledger.facts(RowsRemoved) if one.topic_id == topic.topic_id]
+        removed = [one for one in subject.ledger.facts(RowsEdited) if one.topic_id == topic.topic_id]
         refill = replace(refill, subject=replace(subject, topic=WithoutErased.of(subject.topic, removed)))
     if into:
         return _into(refill, into, _Way(topic, against, known), apply=apply, say=say)

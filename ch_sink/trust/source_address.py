@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
 from ch_sink.config import Config, SourceNames
-from ch_sink.config.source import SOURCE_KINDS
+from ch_sink.config.model import SOURCE_KINDS
 from ch_sink.errors import ConfigError
 from ch_sink.snapshot import SourceAddress
 from ch_sink.snapshot.reader import OPTIONS, url_options

@@ -164,7 +164,7 @@ class Exchange:
             refill,
             TopicFacts(**noted["topic"]) if noted["topic"] is not None else None,
             [TableRefilled(**fact) for fact in noted["refilled"]],
-            [FinishedRange(**{**one, "cuts": tuple(one["cuts"])}) for one in noted["results"]],
+            [FinishedRange(**{**one, "steps": ()}) for one in noted["results"]],
             {int(p): offsets for p, offsets in noted["resolved"].items()},
             noted["after"],
         )

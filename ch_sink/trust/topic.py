@@ -11,7 +11,7 @@ from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, TopicOffse
 from ch_sink.model.change import Records
 from ch_sink.model.topic import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
-from ch_sink.ports import History, Ledger, RowsRemoved
+from ch_sink.ports import History, Ledger, RowsEdited
 from ch_sink.stream.tasks import RangeTask
 
 __all__ = [
@@ -117,7 +117,7 @@ class WithoutErased:
     """Partition → offsets."""
 
     @staticmethod
-    def of(topic: TopicReader, removed: Sequence[RowsRemoved]) -> TopicReader:
+    def of(topic: TopicReader, removed: Sequence[RowsEdited]) -> TopicReader:
         """The topic without the changes that these erasures name; itself if they name none."""
         skip: dict[int, tuple[int, ...]] = {}
         for one in removed:

@@ -20,11 +20,11 @@ from ch_sink.errors import DataLoss
 from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, range_consumer, schema_registry, slices_of
 from ch_sink.model.change import Records
 from ch_sink.pipeline.chunks import Chunk, cut
-from ch_sink.pipeline.fencing import Fencing
-from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.guards import Fencing
+from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChunkCut, Fence, Pending, PendingRecord
+from ch_sink.ports import Fence, Pending, PendingRecord
 from ch_sink.stream.run_task import TaskPorts, task_name
 from ch_sink.stream.tasks import RangeTask, Task, patience, progress_entry
 from ch_sink.table.model import TargetTable
@@ -63,7 +63,7 @@ def task_ports(
         await_earlier_inserts(client, table, fence, cluster=table.cluster or config.clickhouse.cluster)
         return fence
 
-    sink = PartitionSink(
+    sink = open_sink(
         task_name(task),
         Target.of(table, policy),
         lambda before: decoder(table, before),
@@ -72,17 +72,19 @@ def task_ports(
             handover=handover_of(config, client, table),
             history=_History(kafka, task, concerned),
         ),
-        ClickHouseWriter(client, table),
-        dead_letters_of(config, client, task.topic_id),
-        _pending(client, config, task, kafka),
-        deadline=patience(task, config.handover_deadline),
-        progress=lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
-        releases=ledger,
-        cuts=task.cuts if isinstance(task, RangeTask) else (),
-        note_cut=lambda offset: ledger.put_cut(ChunkCut(task.topic_id, task.partition, offset)),
-        fencing=Fencing(begin),
-        changed=task.changed if isinstance(task, RangeTask) else "",
-        settled=isinstance(task, RangeTask) and task.settled,
+        Stores(
+            ClickHouseWriter(client, table),
+            dead_letters_of(config, client, task.topic_id),
+            _pending(client, config, task, kafka),
+            ledger,
+            lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
+        ),
+        Attempt(
+            Fencing(begin),
+            task.changed if isinstance(task, RangeTask) else "",
+            settled=isinstance(task, RangeTask) and task.settled,
+            deadline=patience(task, config.handover_deadline),
+        ),
     )
 
     def chunks(first: int) -> Iterator[Chunk]:

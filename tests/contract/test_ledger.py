@@ -6,34 +6,34 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client
+from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import (
-    BackwardStepSeen,
     ChangedColumn,
-    ChunkCut,
     FinishedRange,
     RangeIntent,
     RangeProgress,
     ReleaseGroup,
-    SchemaChangeBegun,
-    SchemaChangeFinished,
+    RowsEdited,
+    SchemaChange,
     TableRefilled,
-    TableRepaired,
     TopicFacts,
     TruncateFloor,
 )
 from tests.support.ledgers import Job, intent, known, result, run_batches
+
+BIG = (1 << 80) - 1
 
 
 def test_an_empty_ledger_knows_nothing(job: Job) -> None:
     ledger = job()
     assert ledger.states_at("t1", {0: 10}).get(0) is None
     assert ledger.progress("t1") == {}
-    assert ledger.last_intents() == []
+    assert ledger.open_intents("t1") == []
     assert ledger.history(10) == []
     assert ledger.totals() == []
     assert ledger.topic_ids() == []
     assert ledger.facts(TruncateFloor) == []
-    assert ledger.cuts("t1") == {}
+    assert ledger.steps("t1", 0) == []
     assert ledger.open_schema_change() is None
     assert ledger.progress_of("t1", 0, 0) is None
 
@@ -147,15 +147,6 @@ def test_an_intent_is_not_open_where_reading_goes_on_elsewhere(job: Job) -> None
     assert job().open_intents("t1") == [intent(150, 200)]
 
 
-def test_the_newest_batch_of_intents_comes_back_as_it_was(job: Job) -> None:
-    ledger = job()
-    ledger.claim("r1")
-    ledger.intents([intent(0, 10), intent(0, 10, 1)])
-    ledger.results([result(0, 10), result(0, 10, 1)])
-    ledger.intents([intent(10, 25, 1), intent(10, 20)])
-    assert job().last_intents() == [intent(10, 20), intent(10, 25, 1)]
-
-
 def test_attempts_count_the_batches_that_overlap(job: Job) -> None:
     ledger = job()
     ledger.claim("r1")
@@ -171,7 +162,7 @@ def test_attempts_count_the_batches_that_overlap(job: Job) -> None:
         0,
     ]
     assert [r.attempt for r in later.intents([intent(0, 5, topic_id="t2")])] == [0]
-    assert later.last_intents() == [intent(0, 5, topic_id="t2")]
+    assert later.open_intents("t2") == [intent(0, 5, topic_id="t2")]
 
 
 def test_history_is_whole_and_newest_first(job: Job) -> None:
@@ -184,8 +175,8 @@ def test_history_is_whole_and_newest_first(job: Job) -> None:
         deletes=2,
         dead_letters=1,
         counts={"tombstone": 3, "heartbeat": 1},
-        cuts=(4, 8),
         top=(1 << 127) + 5,
+        steps=(BackwardStep("regress", "shop\n1", 7, 5, BIG),),
     )
     two = result(10, 20)
     ledger.intents([intent(0, 10)])
@@ -224,15 +215,12 @@ def test_topics_are_listed_last_read_first(job: Job) -> None:
     assert ledger.topic_ids() == ["t3", "t1", "t2"]
 
 
-BIG = (1 << 80) - 1
 FACTS = [
     TruncateFloor(0, 5, 0),
     TopicFacts("t1", 3, 0),
-    SchemaChangeBegun((ChangedColumn('it\'s \\ "é"', "Nullable(Int64)"),), ("id", "tenant")),
-    SchemaChangeFinished((ChangedColumn("a b; c", "Nullable(Decimal(10, 2))"),)),
-    BackwardStepSeen("t1", 2, 77, "regress", "shop\n1", 5, BIG),
+    SchemaChange((ChangedColumn('it\'s \\ "é"', "Nullable(Int64)"), ChangedColumn("a b; c", "Int8")), ("id", "tenant")),
     TableRefilled("t1", 2, 5, BIG, 3, 1_800_000_000_000, str(BIG << 48), run="9c01"),
-    TableRepaired("t1", 2, 5, since=1),
+    RowsEdited("t1", 2, 5, "removed", 1, top=str(BIG), skip=(3, 4), left="-1"),
 ]
 
 
@@ -261,26 +249,28 @@ def test_facts_come_oldest_first_and_equal_ones_once_at_their_last_place(job: Jo
     assert second.facts(TopicFacts) == [TopicFacts("t1", 3, 0), TopicFacts("t2", 1, 1)]
 
 
-def test_steps_at_two_offsets_of_two_partitions_are_four(job: Job) -> None:
+def test_steps_are_those_of_the_partition_s_results_by_offset(job: Job) -> None:
     ledger = job()
     ledger.claim("r1")
-    steps = [BackwardStepSeen("t1", p, offset, "redelivery", "s", 1, 2) for p in (0, 1) for offset in (5, 9)]
-    ledger.record(*steps)
-    assert ledger.facts(BackwardStepSeen) == steps
+    steps = [BackwardStep("redelivery", "s", offset, 1, BIG) for offset in (5, 9, 15)]
+    ledger.results([result(10, 20, steps=(steps[2],)), result(0, 10, steps=tuple(steps[:2])), result(0, 10, 1)])
+    ledger.results([result(0, 10, steps=tuple(steps[:2]))])
+    assert job().steps("t1", 0) == steps
+    assert job().steps("t1", 1) == job().steps("t2", 0) == []
 
 
 def test_a_schema_change_is_open_until_it_is_finished(job: Job) -> None:
     ledger = job()
     ledger.claim("r1")
     assert ledger.open_schema_change() is None
-    begun = SchemaChangeBegun((ChangedColumn("a", "Int64"),), ("id",))
+    begun = SchemaChange((ChangedColumn("a", "Int64"),), ("id",))
     for _ in range(2):  # the same columns twice: they were dropped in between
         ledger.record(begun)
         assert job().open_schema_change() == begun
-        ledger.record(SchemaChangeFinished(begun.columns))
+        ledger.record(replace(begun, finished=True))
         assert job().open_schema_change() is None
-    ledger.record(SchemaChangeBegun((), ()))
-    assert job().open_schema_change() == SchemaChangeBegun((), ())
+    ledger.record(SchemaChange())
+    assert job().open_schema_change() == SchemaChange()
 
 
 def test_progress_counts_until_the_range_has_a_result(job: Job) -> None:
@@ -325,20 +315,10 @@ def test_streams_share_a_table_without_seeing_each_other(client: Client, own_tab
     one.intents([intent(0, 10)])
     one.results([result(0, 10)])
     one.record(TruncateFloor(0, 1, 2))
-    assert (two.last_intents(), two.history(1), two.totals(), two.progress("t1")) == ([], [], [], {})
+    assert (two.open_intents("t1"), two.history(1), two.totals(), two.progress("t1")) == ([], [], [], {})
     assert (two.states_at("t1", {0: 10}).get(0), two.facts(TruncateFloor), two.topic_ids()) == (None, [], [])
     two.check_claim()
     one.check_claim()
-
-
-def test_cuts_are_kept_by_topic_and_partition_and_need_no_claim(job: Job) -> None:
-    ledger = job()
-    assert ledger.cuts("topic-1") == {}
-    for partition, offset in ((0, 40), (2, 7), (0, 12), (0, 40)):
-        ledger.put_cut(ChunkCut("topic-1", partition, offset))
-    ledger.put_cut(ChunkCut("topic-2", 0, 1))
-    assert ledger.cuts("topic-1") == {0: [12, 40], 2: [7]}
-    assert ledger.cuts("topic-2") == {0: [1]}
 
 
 HOSTILE = (
@@ -367,12 +347,11 @@ def test_names_of_streams_and_topics_may_hold_anything(client: Client, own_table
         ledger.intents([RangeIntent(name, name, 0, n * 10, n * 10 + 10)])
         ledger.results([FinishedRange(name, name, 0, n * 10, n * 10 + 10, rows=1, counts={name: 1}, state=name)])
     ledger.put_progress(RangeProgress(name, 0, 120, 125, name))
-    ledger.put_cut(ChunkCut(name, 0, 7))
     assert ledger.fold() == 10
     (total,) = ledger.totals()
     assert (total.topic, total.topic_id, total.rows, total.state, total.counts) == (name, name, 12, name, {name: 12})
     assert ledger.progress(name) == {0: 120}
     assert ledger.state_before(name, 0, 100) == (100, name)
     assert ledger.progress_of(name, 0, 120) == RangeProgress(name, 0, 120, 125, name)
-    assert (ledger.cuts(name), ledger.topic_ids()) == ({0: [7]}, [name])
+    assert ledger.topic_ids() == [name]
     assert known(other) == kept

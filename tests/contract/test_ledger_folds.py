@@ -9,20 +9,18 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client
 from ch_sink.errors import LedgerConflict
+from ch_sink.memory import MemoryLedger
 from ch_sink.ports import (
-    ChunkCut,
     Claim,
     RangeProgress,
 )
 from ch_sink.stream.claims import forget
-from ch_sink.testing.memory_ledger import MemoryLedger
 from tests.support.ledgers import Job, intent, known, plant, result, run_batches
 
 
 def test_folding_changes_no_answer_but_the_length_of_history(short: Job) -> None:
     ledger = short()
     ledger.claim("r1")
-    ledger.put_cut(ChunkCut("t1", 0, 15))
     run_batches(ledger, 0, 30)
     ledger.results([result(0, 5, 0, "t0", state="earlier topic")])
     before = known(ledger)
@@ -80,7 +78,7 @@ def test_folding_leaves_a_gap_and_what_a_range_has_stored_so_far(short: Job) -> 
     ledger.fold()
     assert short().progress("t1") == before
     assert short().progress_of("t1", 0, 300) == RangeProgress("t1", 0, 300, 305, "so far")
-    assert short().last_intents() == [intent(300, 310)]
+    assert short().open_intents("t1") == [intent(300, 310)]
 
 
 def test_progress_of_a_folded_range_is_void(short: Job) -> None:
@@ -118,10 +116,42 @@ def test_a_fold_while_a_stream_reads_again_what_was_folded_leaves_it_where_it_is
         end = n * 10 + 10
         later = short()
         assert (later.progress("t1"), later.states_at("t1", {0: end}).get(0)) == ({0: end}, f"again {n}")
-        assert [(i.start, i.end) for i in later.last_intents()] == [(end - 10, end)]
         assert later.open_intents("t1") == []
         assert len(later.history(2)) == 2
     assert ledger.totals()[0].rows == 40 * 7
+
+
+@pytest.mark.parametrize("partitions", [2, 12])
+def test_folding_costs_the_same_requests_however_many_partitions_are_due(
+    client: Client, own_tables: str, stream: str, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = ClickHouseLedger(client, own_tables, "ledger", stream, keep=2)
+    ledger.claim("r1")
+    run_batches(ledger, 0, 8, partitions)
+    before, asked = known(ledger), []
+    for name in ("rows", "insert", "command"):
+        act = getattr(client, name)
+        monkeypatch.setattr(client, name, lambda *a, _name=name, _act=act, **k: (asked.append(_name), _act(*a, **k))[1])
+    assert ledger.fold() == 6 * partitions
+    # The claim, results and intents; the new summaries, and the newest results.
+    assert Counter(asked) == {"rows": 5, "insert": 1, "command": 2}
+    assert known(ledger) == before
+
+
+def test_a_fold_takes_a_page_of_results_and_the_next_ones_take_the_rest(
+    client: Client, own_tables: str, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages end within a partition; nothing is deleted before all is folded."""
+    monkeypatch.setattr("ch_sink.clickhouse.ledger_folds._PAGE", 10)
+    ledger = ClickHouseLedger(client, own_tables, "ledger", stream, keep=2)
+    ledger.claim("r1")
+    run_batches(ledger, 0, 10, 3)
+    before, taken = known(ledger), []
+    while n := ledger.fold():
+        taken.append(n)
+        assert known(short := ClickHouseLedger(client, own_tables, "ledger", stream, keep=2)) == before, taken
+        assert len(short.history(100)) == (30 if sum(taken) < 24 else 6)
+    assert taken == [10, 10, 4]
 
 
 class Died(Exception):
@@ -167,55 +197,5 @@ def test_a_fold_that_was_killed_changes_nothing_and_is_finished_later(
     assert all(a > b for a, b in zip(attempts, (0, 1), strict=True))
     rows = client.rows(f"SELECT entry FROM {own_tables}.ledger WHERE stream = {{s:String}}", {"s": stream})
     left_over = Counter(r["entry"] for r in rows)
-    assert left_over == {"claim": 2, "intent": 2 * 2 + 2, "result": 2 * 2, "summary": 2}
-
-
-EARLIER = {
-    "progress": """\
-SELECT partition, argMin(reached, start_offset) AS next_offset
-FROM
-(
-    SELECT
-        partition,
-        start_offset,
-        max(end_offset) OVER (PARTITION BY partition ORDER BY start_offset, end_offset
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS reached,
-        leadInFrame(start_offset, 1, toInt64(9223372036854775807)) OVER (PARTITION BY partition
-            ORDER BY start_offset, end_offset ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS following
-    FROM $table
-    WHERE stream = {stream:String} AND entry = 'result' AND topic_id = {topic_id:String}
-)
-WHERE following > reached
-GROUP BY partition""",
-    "state": """\
-SELECT state FROM $table
-WHERE stream = {stream:String} AND entry = 'result' AND topic_id = {topic_id:String} AND partition = 1
-    AND end_offset = 300 AND end_offset > start_offset""",
-    "attempts": """\
-SELECT uniqExact(batch) AS n FROM $table
-WHERE stream = {stream:String} AND entry = 'intent' AND topic_id = {topic_id:String} AND partition = 1
-    AND start_offset < 310 AND end_offset > 290""",
-}
-"""What the version before summaries asks when it continues a stream."""
-
-
-def test_a_version_that_knows_no_summaries_continues_where_the_stream_is(
-    client: Client, own_tables: str, stream: str
-) -> None:
-    ledger = ClickHouseLedger(client, own_tables, "ledger", stream, keep=2)
-    ledger.claim("r1")
-    run_batches(ledger, 0, 30)
-
-    def asked() -> dict[str, Any]:
-        table = f"{own_tables}.ledger"
-        where = {"stream": stream, "topic_id": "t1"}
-        answers = {
-            name: client.rows(sql.replace("$table", table), {k: v for k, v in where.items() if f"{{{k}:" in sql})
-            for name, sql in EARLIER.items()
-        }
-        return {name: sorted(tuple(r.values()) for r in rows) for name, rows in answers.items()}
-
-    before = asked()
-    assert before == {"progress": [(0, 300), (1, 300)], "state": [('{"end":300}',)], "attempts": [(1,)]}
-    assert ledger.fold() == 2 * 28
-    assert asked() == before
+    # The last step is repeated by the next fold that is due.
+    assert left_over == {"claim": 2, "intent": 2 * 2 + 2, "result": 2 * 2, "summary": 4 if survives == 3 else 2}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import ClickHousePending, Client
+from ch_sink.memory import MemoryPending
 from ch_sink.ports import AppliedSwap, PendingRecord
-from ch_sink.testing.memory import MemoryPending
 
 
 @pytest.fixture(params=["memory", "clickhouse"])

@@ -14,7 +14,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.errors import ClickHouseError
 from ch_sink.ports import Alive, Compared, Condition, RangeIntent, RecordedState, Request, StreamStates
-from ch_sink.testing.memory_states import MemoryStreamStates
+from ch_sink.testing import MemoryStreamStates
 
 PAUSE, RESUME = Request("pause", "ann@ops", 5.0), Request("resume", "bob@ops", 6.0)
 STOPPED = Condition("stopped", 4.5, 'column "x" is unknown\n', "add `x`", "host", "c1")
@@ -118,7 +118,7 @@ def test_the_ledger_of_a_stream_does_not_see_them(client: Client, database: str)
     states.ask({"a": PAUSE})
     states.note({"a": STOPPED})
     states.beat({"a": ALIVE})
-    assert [r.end for r in ledger.last_intents()] == [10]
+    assert [r.end for r in ledger.open_intents("id")] == [10]
     assert (ledger.totals(), ledger.history(9), ledger.topic_ids()) == ([], [], ["id"])
     ledger.check_claim()
 

@@ -8,10 +8,10 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
-from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsRemoved, TableRefilled, TopicFacts
+from ch_sink.memory import MemoryLedger
+from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsEdited, TableRefilled, TopicFacts
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
-from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.trust.erase import erased
 from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
@@ -188,7 +188,7 @@ def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
         fed.apply(0, start, end)
         ledger.results([FinishedRange("t", "id", 0, start, end, state=fed.states[0].to_json())])
     fed.client.command(f"ALTER TABLE {fed.name} DELETE WHERE id = 2 SETTINGS mutations_sync = 2")  # the purge
-    ledger.record(RowsRemoved("id", 0, 4, "0"))
+    ledger.record(RowsEdited("id", 0, 4, "removed"))
     before = [(1, "a"), (3, "c"), (4, "d")]
     fed.apply(0, 5, 7)
     ledger.results([FinishedRange("t", "id", 0, 4, 7, state=fed.states[0].to_json())])
@@ -218,7 +218,7 @@ def test_verify_after_a_first_load_once_old_results_were_folded(
     for end in range(3, 12):
         it.read((0, end))
     it.feed.book.claim("fold")
-    monkeypatch.setattr("ch_sink.testing.memory_ledger.fold_due", lambda *_: 3)
+    monkeypatch.setattr("ch_sink.memory.ledger.fold_due", lambda *_: 3)
     it.feed.book.release()
     assert it.verify() == (0, 0, 0)
 

@@ -11,7 +11,7 @@ from ch_sink.clickhouse import Client, create_statement, execute
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
 from ch_sink.order import State
-from ch_sink.ports import DeadLetter, FinishedRange, RowsRemoved
+from ch_sink.ports import DeadLetter, FinishedRange, RowsEdited
 from ch_sink.testing import Killed
 from ch_sink.trust import erase as procedure
 from ch_sink.trust.erase import erased
@@ -82,7 +82,7 @@ def test_a_deleted_key_leaves_all_tables_and_stays_away(client: Client, database
     assert set(erased(subject, own, key, apply=True).rows.values()) == {0}
     assert held(client, database, key) == 0
     assert everything(client, database) == life_of_others
-    assert all(str(key["id"]) != fact.top for fact in feed.book.facts(RowsRemoved))
+    assert all(str(key["id"]) != fact.top for fact in feed.book.facts(RowsEdited))
 
 
 def test_a_key_that_was_part_of_a_swap_leaves_the_states_of_the_ledger(client: Client, database: str) -> None:

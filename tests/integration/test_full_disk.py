@@ -18,7 +18,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.errors import ClickHouseError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.testing.memory_states import MemoryStreamStates
+from ch_sink.testing import MemoryStreamStates
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options

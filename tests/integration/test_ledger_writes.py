@@ -6,10 +6,10 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client, write_together
 from ch_sink.errors import ChSinkError, LedgerConflict
+from ch_sink.memory import MemoryLedger
 from ch_sink.ports import FinishedRange, RangeIntent, TopicFacts, TruncateFloor
 from ch_sink.stream.claims import forget
 from ch_sink.stream.rounds import Intend, Record
-from ch_sink.testing.memory_ledger import MemoryLedger
 
 pytestmark = pytest.mark.integration
 

@@ -17,8 +17,7 @@ from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.ports import Alive, FinishedRange, Request
 from ch_sink.snapshot.reader import Value
 from ch_sink.stream.claims import born
-from ch_sink.testing import MemoryLedger
-from ch_sink.testing.memory_states import MemoryStreamStates
+from ch_sink.testing import MemoryLedger, MemoryStreamStates
 from ch_sink.trust.load import filling
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced

@@ -69,9 +69,8 @@ class Job:
 
 
 def unfinished(ledger: ClickHouseLedger, topic_id: str) -> bool:
-    """Whether the last batch that was intended has ranges without a result."""
-    reached = ledger.progress(topic_id)
-    return any(reached.get(i.partition, 0) < i.end for i in ledger.last_intents() if i.end > i.start)
+    """Whether ranges were begun that have no result to their end."""
+    return bool(ledger.open_intents(topic_id))
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,7 @@ def test_without_its_jars_and_any_way_to_get_them_it_is_the_mock(
     assert [path.name for path in tmp_path.iterdir()] == [f"kafka-{KAFKA_VERSION}.lock"], "nothing half fetched is left"
 
 
+@pytest.mark.long
 def test_a_folder_keeps_its_topics(tmp_path: Path) -> None:
     with LocalKafka(path=tmp_path) as kafka:
         if kafka.kind != "kafka":

@@ -64,7 +64,7 @@ def place(tmp_path: Path, kafka: LocalKafka, limited: Limited) -> Iterator[Place
     client.close()
 
 
-@pytest.mark.parametrize("engine", ["replacing", "collapsing"])
+@pytest.mark.parametrize("engine", ["collapsing", pytest.param("replacing", marks=pytest.mark.long)])
 def test_a_job_and_the_commands_beside_it(place: Place, limited: Limited, engine: str) -> None:
     stream = Stream(place, engine)
     stream.alter("Nullable(Int32)")

@@ -136,6 +136,7 @@ def test_a_change_that_is_under_way_is_no_difference(shop: Stand) -> None:
     assert (code, report["different"], report["changing"]) == (0, 0, 0)
 
 
+@pytest.mark.long
 def test_parts_are_read_by_several_processes_and_one_after_the_other(
     shop: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +213,7 @@ def test_a_table_is_filled_anew_and_for_the_first_time(shop: Stand) -> None:
     assert shop.rows() == 1 + len(OTHERS)
 
 
+@pytest.mark.long
 def test_an_empty_table_is_filled_from_the_collection(stand: Stand) -> None:
     documents = [{"_id": n, "n": n} for n in range(300)]
     stand.stream(documents, [event("c", n, {"_id": n, "n": n}) for n in range(5)])

@@ -14,6 +14,7 @@ from tests.support.sqlserver_database import Table
 from tests.support.sqlserver_stand import SqlServerStand
 from tests.support.sqlserver_stream import CUSTOMERS, SQLSERVER_TRUTH, SqlServerSamples, sqlserver
 
+LOG_END = "00000029:00000010:0004"
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 
 
@@ -68,7 +69,13 @@ def test_differences_are_found_by_column_and_mended(shop: SqlServerStand) -> Non
     assert shop.verify()[0] == 0
 
 
-@pytest.mark.parametrize("log_end", ["00000029:00000010:0004", None], ids=["known", "only waited for"])
+@pytest.mark.parametrize(
+    "log_end",
+    [
+        pytest.param("00000029:00000010:0004", id="known"),
+        pytest.param(None, id="only waited for", marks=pytest.mark.long),
+    ],
+)
 def test_a_change_that_is_under_way_is_no_difference(shop: SqlServerStand, log_end: str | None) -> None:
     """The source is ahead when it is read; the stream gets the change afterwards."""
     samples = SqlServerSamples()
@@ -115,6 +122,7 @@ def test_a_change_that_the_loaded_rows_show_is_not_applied_again(shop: SqlServer
     assert above_7000(shop) == [7002]
 
 
+@pytest.mark.long
 def test_an_empty_table_is_filled_without_a_snapshot_of_the_connector(new_shop: SqlServerStand) -> None:
     new_shop.prepare("customers")
     new_shop.source.captured = "00000030000000100004"

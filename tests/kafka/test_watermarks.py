@@ -67,7 +67,7 @@ def test_a_topic_that_has_not_grown_keeps_its_state_and_one_that_has_does_not(
 def test_new_partitions_and_another_topic_of_the_name_are_seen(
     broker: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ch_sink.kafka.watermarks._WHOLE", 0.2)
+    monkeypatch.setattr("ch_sink.kafka.offsets._WHOLE", 0.2)
     marks = TopicWatermarks({"bootstrap.servers": broker.bootstrap})
     wider, again = filled(broker, 2)
     first = marks.states([wider, again])

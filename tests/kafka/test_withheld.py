@@ -46,7 +46,7 @@ def test_a_change_that_waits_is_stored_without_content_and_read_again(
     engine = Engine(Family.REPLACING, "ReplacingMergeTree", version_column="_version")
     table = TargetTable(database, "people", engine, columns, sorting_key=("id",))
     task = ReleaseTask(config.stream_name, topic, "topic", 0, table, State())
-    pending = task_ports(config, task, lambda now, before: batch_decoder(config, now, before)).sink.pending
+    pending = task_ports(config, task, lambda now, before: batch_decoder(config, now, before)).sink.stores.pending
     assert pending is not None
     waiting = PendingRecord(1, 1, b"k1", SECRET, HEADERS, 0, 7, 1.0)
     pending.put("topic", 0, [waiting, PendingRecord(0, 1, b"k0", None, (), 0, 7, 1.0, AppliedSwap(5))], "t")

@@ -71,7 +71,7 @@ def values(schema: Any, depth: int = 3) -> st.SearchStrategy[Any]:
     }[kind]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_values_are_read_with_their_type_and_their_neighbours_in_place(data: st.DataObject) -> None:
     """Each type of the union for itself, as a column between two others."""
@@ -91,7 +91,7 @@ def test_values_are_read_with_their_type_and_their_neighbours_in_place(data: st.
     assert [f.name for f in declared.fields] == ["a", "u", "b"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_bytes_that_are_cut_or_changed_leave_their_neighbours_alone(data: st.DataObject) -> None:
     node = parse(json.dumps(TREE))

@@ -23,7 +23,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import RegisteredSchema
 from ch_sink.table.model import TargetTable
 from ch_sink.testing import MemoryHandover, MemoryTable
-from ch_sink.testing.memory import MemoryRegistry
+from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
 from tests.support import hostile, hostile_avro
 from tests.support.cost import Cost, costing

@@ -15,12 +15,11 @@ from ch_sink.decode import Decoder
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.applied import StreamName
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.partition_sink import PartitionSink, Stores, open_sink
 from ch_sink.pipeline.plan import Barrier, Ports
+from ch_sink.pipeline.plans import StreamName
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChunkCut
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import TableSpec, plan_columns
 from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryLedger, MemoryPending, MemoryTable
@@ -57,16 +56,12 @@ class Stream:
     def sink(self, partition: int, attempt: int) -> PartitionSink:
         types = {c.name: arrow_type(c.type) for c in self.table.source_columns}
         table = self.table
-        return PartitionSink(
+        return open_sink(
             StreamName("s", "evolving", "id", partition, attempt),
             Target.of(table, POLICY),
             lambda want: Decoder(table, POLICY, want_before=want),
             Ports(self.stored, MemoryHandover(types)),
-            self.stored,
-            self.letters,
-            self.pending,
-            cuts=self.ledger.cuts("id").get(partition, ()),
-            note_cut=lambda offset: self.ledger.put_cut(ChunkCut("id", partition, offset)),
+            Stores(self.stored, self.letters, self.pending),
         )
 
     def apply(self, partition: int, start: int, end: int, state: State, attempt: int) -> tuple[int, State]:
@@ -118,7 +113,7 @@ def _plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 10**9), st.booleans(), st.sampled_from(sorted(ENGINES)))
 def test_any_history_cut_and_second_attempt(seed: int, schemas: bool, engine: str) -> None:
     rng = random.Random(seed)

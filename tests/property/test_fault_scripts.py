@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ch_sink.memory.ledger import MemoryFence
 from ch_sink.testing import Fault
-from ch_sink.testing.memory_ledger import MemoryFence
 from tests.support.cases import Case
 from tests.support.fault_scripts import KINDS, SCRIPTED, Script, faults_of_script, scripts, shrunk
 

@@ -145,7 +145,7 @@ def rows_of_any_kind(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(rows_of_any_kind(), min_size=1, max_size=7))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_a_row_means_the_same_alone_and_among_others(values: list[bytes]) -> None:
     table = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
     n = len(values)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ch_sink.memory import MemoryLedger
 from ch_sink.testing.local_runner import LocalRunner
-from ch_sink.testing.memory_ledger import MemoryLedger
 from tests.model.reference import difference
 from tests.support.cases import Case, drawn, memory_run
 from tests.support.harness import Run, batches_of

@@ -214,7 +214,7 @@ def of_all_forms(rows: list[tuple[Any, Any, Any]], policy: Any) -> Stream:
 FLAT, MARKED = dumped(ROWS[0]), dumped(ROWS[0] | {"__deleted": "false"})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @example([(b'{"id":1}', FLAT, None), (b'{"id":1}', None, None)], [1], POLICY)
 @example([(b'{"id":1}', MARKED, None), (b'{"id":1}', FLAT, None), (b'{"id":1}', None, None)], [1, 2], POLICY)
 @given(records_of_all_forms, st.lists(st.integers(1, 13), max_size=5), policies)

@@ -12,7 +12,7 @@ from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import RegisteredSchema
-from ch_sink.testing.memory import MemoryRegistry
+from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 

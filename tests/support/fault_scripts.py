@@ -234,7 +234,7 @@ class Surroundings:
         book = stream.ledger._book
         # Rows are never changed.
         kept = list(stream.table.rows), set(stream.table.tokens), {k: list(v) for k, v in stream.table._by_key.items()}
-        ours = deepcopy((book.claims, book.batches, book.facts, book.cuts, book.releases, book.topics, book.executions))
+        ours = deepcopy((book.claims, book.batches, book.facts, book.releases, book.topics, book.executions))
         rest = deepcopy((stream.pending.stored, stream.pending.resolved)), dict(stream.handover.stored)
         letters = dict(stream.dead_letters.stored), deepcopy(stream.table.rollups)
         self._states.append((kept, ours, list(book.ranges), rest, letters))
@@ -250,7 +250,7 @@ class Surroundings:
         stream.table.rows[:] = kept[0]
         stream.table.tokens = set(kept[1])
         stream.table._by_key = {k: list(v) for k, v in kept[2].items()}
-        names = ("claims", "batches", "facts", "cuts", "releases", "topics", "executions")
+        names = ("claims", "batches", "facts", "releases", "topics", "executions")
         for name, value in zip(names, deepcopy(ours), strict=True):
             setattr(book, name, value)
         book.ranges[:] = ranges

@@ -13,7 +13,7 @@ import numpy as np
 
 from ch_sink.model.change import Headers, Records
 from ch_sink.ports import RegisteredSchema
-from ch_sink.testing.memory import MemoryRegistry
+from ch_sink.testing.stream import MemoryRegistry
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 

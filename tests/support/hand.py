@@ -20,10 +20,10 @@ from ch_sink.decode import Decoder
 from ch_sink.model.change import Headers, Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.applied import Applied, StreamName
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.partition_sink import Attempt, PartitionSink, Stores, open_sink
 from ch_sink.pipeline.plan import Ports
+from ch_sink.pipeline.plans import Applied, StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetters, Insert
 from ch_sink.table.ddl import view_of
@@ -150,7 +150,7 @@ class HandFed:
     def sink(self, partition: int) -> PartitionSink:
         if partition not in self.sinks:
             stream = f"hand/{self.name}"
-            self.sinks[partition] = PartitionSink(
+            self.sinks[partition] = open_sink(
                 StreamName(stream, "t", "id", partition, self.attempt),
                 self.target,
                 lambda want: Decoder(self.table, self.policy, want_before=want),
@@ -159,10 +159,8 @@ class HandFed:
                     ClickHouseHandover(self.client, self.own, "handover", stream, self.table),
                     _Past(self, partition),
                 ),
-                self,
-                self.letters,
-                ClickHousePending(self.client, self.own, "pending", stream),
-                deadline=1e9,
+                Stores(self, self.letters, ClickHousePending(self.client, self.own, "pending", stream)),
+                Attempt(deadline=1e9),
             )
         return self.sinks[partition]
 

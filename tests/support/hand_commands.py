@@ -15,8 +15,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.ddl import view_of
-from ch_sink.testing import MemoryTopic
-from ch_sink.testing.memory_states import MemoryStreamStates
+from ch_sink.testing import MemoryStreamStates, MemoryTopic
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Options, Subject, filled_columns

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client
+from ch_sink.memory import MemoryLedger
 from ch_sink.ports import (
     Claim,
     FinishedRange,
     RangeIntent,
 )
-from ch_sink.testing.memory_ledger import MemoryLedger
 
 __all__ = ["Job", "intent", "job", "known", "plant", "result", "run_batches", "short"]
 
@@ -73,9 +73,9 @@ def known(ledger: Any, offsets: int = 400) -> dict[str, Any]:
         "state": {p: ledger.states_at("t1", {p: end}).get(p) for p, end in newest.items()},
         "totals": ledger.totals(),
         "topics": ledger.topic_ids(),
-        "last": ledger.last_intents(),
+        "open": ledger.open_intents("t1"),
         "newest": ledger.history(2),
-        "cuts": ledger.cuts("t1"),
+        "steps": [ledger.steps("t1", p) for p in newest],
     }
 
 
@@ -84,4 +84,4 @@ def plant(ledger: Any, claim: Claim) -> None:
     if isinstance(ledger, MemoryLedger):
         ledger._book.claims.append(claim)
     else:
-        ledger._insert([claim], 0)
+        ledger.insert([claim])

@@ -7,10 +7,10 @@ import pyarrow as pa
 from ch_sink.decode import Decoder
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.applied import StreamName
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.partition_sink import Attempt, PartitionSink, Stores, open_sink
 from ch_sink.pipeline.plan import Ports
+from ch_sink.pipeline.plans import StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import StoredRows
 from ch_sink.table.model import TargetTable
@@ -74,16 +74,13 @@ class Stream:
         table, policy = self.detected(names), policy_of(evolve=evolve)  # type: ignore[arg-type]
         self.handover.types = {name: arrow_type(TYPES[name]) for name in names}
         self.sinks = {
-            p: PartitionSink(
+            p: open_sink(
                 StreamName("s", "t", "id", p),
                 Target.of(table, policy),
                 lambda before: Decoder(table, policy, want_before=before),
                 Ports(self.rows, self.handover),
-                self.rows,
-                self.letters,
-                self.pending,
-                deadline=600.0,
-                clock=lambda: self.now,
+                Stores(self.rows, self.letters, self.pending),
+                Attempt(deadline=600.0, clock=lambda: self.now),
             )
             for p in (0, 1)
         }

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.clickhouse import await_earlier_inserts, execute
-from ch_sink.clickhouse.evolution import Evolution
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin
+from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin, Evolution
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
@@ -231,7 +230,7 @@ def test_an_added_column_does_not_wait_for_a_host_that_is_down(monkeypatch: pyte
         return []
 
     servers = Servers("a", answer)
-    monkeypatch.setattr("ch_sink.clickhouse.evolution.detect", lambda *_: wide if servers.requests else TABLE)
+    monkeypatch.setattr("ch_sink.clickhouse.table_admin.detect", lambda *_: wide if servers.requests else TABLE)
     evolution = Evolution(servers.client(), "d", "t", policy_of(), "pair")
     assert evolution.carry_out(TABLE, [UnknownColumn("more", 0, "Nullable(String)")], ("id",)) is wide
     assert len([one for one in servers.requests if one.sql.startswith("ALTER")]) == 1

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client, create_statement, execute
-from ch_sink.clickhouse import ledger_queries as ask
+from ch_sink.clickhouse import ledger as ask
+from ch_sink.clickhouse.ledger_folds import RESULTS_BY_PLACE, SUMMARIES
+from ch_sink.clickhouse.ledger_table import NEWEST_CLAIM, PROGRESS_OF
 from ch_sink.ports import FinishedRange
 from ch_sink.stream.summaries import KEEP
 
@@ -42,20 +44,20 @@ def ledger(client: Client) -> Iterator[ClickHouseLedger]:
 
 
 def rows_read(ledger: ClickHouseLedger, sql: str, **parameters: object) -> int:
-    return sum(int(r["rows"]) for r in ledger._rows(f"EXPLAIN ESTIMATE {sql}", **parameters))
+    return sum(int(r["rows"]) for r in ledger.ask(f"EXPLAIN ESTIMATE {sql}", **parameters))
 
 
 def test_a_claim_check_reads_the_claims_of_the_stream(ledger: ClickHouseLedger) -> None:
-    assert rows_read(ledger, ask.NEWEST_CLAIM) <= 2 * GRANULE
+    assert rows_read(ledger, NEWEST_CLAIM) <= 2 * GRANULE
     ledger.claim("later")
-    newest = ledger._newest()
+    newest = ledger.newest_claim()
     assert newest is not None
     assert (newest.number, newest.run_id) == (BATCHES // 1000 + 1, "later")
 
 
 def test_overlaps_and_progress_read_the_neighbourhood_of_the_range(ledger: ClickHouseLedger) -> None:
     place = {"topic_id": "id", "partition": 1}
-    assert rows_read(ledger, ask.PROGRESS_OF, start=(BATCHES - 3) * 10, **place) <= 2 * GRANULE
+    assert rows_read(ledger, PROGRESS_OF, start=(BATCHES - 3) * 10, **place) <= 2 * GRANULE
     assert rows_read(ledger, ask.LAST_STATES, ranges=[("id", 1, (BATCHES - 3) * 10)]) <= 2 * GRANULE
 
 
@@ -80,16 +82,15 @@ def test_what_a_folded_ledger_is_asked_reads_no_more_than_a_young_one(client: Cl
     assert folded == FEW - 4 * KEEP
     client.command("OPTIMIZE TABLE long_ledger.ledger FINAL")
     asked: dict[str, dict[str, object]] = {
-        ask.NEWEST_CLAIM: {},
+        NEWEST_CLAIM: {},
         ask.INTENDED: {},
         ask.PROGRESS: {"topic_id": "id"},
         ask.OPEN_INTENTS: {"topic_id": "id"},
         ask.STATES_AT: {"topic_id": "id", "places": [(1, 10)]},
         ask.TOPIC_IDS: {},
-        ask.LAST_INTENTS: {},
         ask.TOTALS: {"covered": []},
-        ask.SUMMARIES: {},
-        ask.RESULTS_BY_PLACE: {},
+        SUMMARIES: {},
+        RESULTS_BY_PLACE: {},
     }
     read = {sql: rows_read(ledger, sql, **parameters) for sql, parameters in asked.items()}
     assert {sql: n for sql, n in read.items() if n > 2 * GRANULE} == {}

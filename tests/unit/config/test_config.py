@@ -9,8 +9,8 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseSettings
 from ch_sink.config import Config, load
-from ch_sink.config.problems import known_keys
 from ch_sink.config.properties import LIBRDKAFKA, OWNED, SECRETS
+from ch_sink.config.tree import known_keys
 from ch_sink.errors import ConfigError
 from ch_sink.model.policy import policy_of
 from ch_sink.types.choices import TypeChoices

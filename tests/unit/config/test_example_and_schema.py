@@ -11,9 +11,8 @@ import yaml
 
 from ch_sink.cli import main
 from ch_sink.config import load_job
-from ch_sink.config.example import EXAMPLE
-from ch_sink.config.problems import known_keys
-from ch_sink.config.schema import json_schema
+from ch_sink.config.schema import EXAMPLE, json_schema
+from ch_sink.config.tree import known_keys
 from ch_sink.errors import ConfigError
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"

@@ -13,7 +13,7 @@ from ch_sink.errors import TableError
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
 from ch_sink.ports import RegisteredSchema
-from ch_sink.testing.memory import MemoryRegistry
+from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types import clickhouse_type
 from ch_sink.types.column import Column
 from tests.support.avro import ID, TABLE, Topic, envelope, event, records

@@ -14,7 +14,7 @@ from ch_sink.decode.chosen.masks import masked
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.model.change import BadRecord, ChangeBatch
 from ch_sink.model.policy import ColumnPolicy, policy_of
-from ch_sink.pipeline.bad_records import dead_letter_of
+from ch_sink.pipeline.storing import dead_letter_of
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column

@@ -22,7 +22,7 @@ from ch_sink.errors import ClickHouseUnavailable, PositionError, RegistryUnavail
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import RegisteredSchema
-from ch_sink.testing.memory import MemoryRegistry
+from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
 from tests.support.avro import envelope
 from tests.support.cost import costing

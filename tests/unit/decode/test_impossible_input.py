@@ -11,10 +11,10 @@ from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Headers, Records, Skipped
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.applied import StreamName
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
 from ch_sink.pipeline.plan import Ports
+from ch_sink.pipeline.plans import StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryPending, MemoryTable
 from ch_sink.types.column import Column
@@ -152,15 +152,13 @@ def test_all_of_it_at_once_in_the_pipeline_leaves_dead_letters_and_the_good_rows
     decoder = Decoder(TABLE, target.policy)
     schema = decoder.decode(records.slice(0, 1)).after.schema
     table, letters = MemoryTable(TABLE, ("id",), schema), MemoryDeadLetters()
-    sink = PartitionSink(
+    sink = open_sink(
         StreamName("s", "t", "id", 0, 0),
         target,
         lambda want: Decoder(TABLE, target.policy, want_before=want),
         Ports(table, MemoryHandover(), None),
-        table,
-        letters,
-        MemoryPending(),
-        deadline=1e9,
+        Stores(table, letters, MemoryPending()),
+        Attempt(deadline=1e9),
     )
     done = sink.apply(Chunk(0, n, records), State())
     assert done.end == n

@@ -4,8 +4,7 @@ import confluent_kafka
 import pytest
 
 from ch_sink.errors import AccessRefused, BrokerUnavailable, ChSinkError, KafkaError, TopicNotFound
-from ch_sink.kafka.failures import translate
-from ch_sink.kafka.settings import KafkaSettings
+from ch_sink.kafka.settings import KafkaSettings, translate
 
 Code = confluent_kafka.KafkaError
 SETTINGS = KafkaSettings({"bootstrap.servers": "127.0.0.1:1"})

@@ -2,9 +2,10 @@
 
 import pyarrow as pa
 
-from ch_sink.pipeline.fencing import Fencing
+from ch_sink.memory import MemoryLedger
+from ch_sink.pipeline.guards import Fencing
+from ch_sink.pipeline.plans import Ports
 from ch_sink.ports import StoredRows
-from ch_sink.testing.memory_ledger import MemoryLedger
 
 
 class Lookup:
@@ -25,7 +26,8 @@ def test_the_execution_begins_before_the_first_question_and_only_once() -> None:
         return ledger.begin("id", 0, None, "1/0")
 
     fencing, inner = Fencing(begin), Lookup()
-    lookup = fencing.lookup(inner)
+    lookup = fencing.ports(Ports(inner)).lookup
+    assert lookup is not None
     assert fencing.fence is None
     for _ in range(2):
         lookup.fetch(pa.table({"id": [1]}))

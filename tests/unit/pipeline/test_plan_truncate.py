@@ -61,7 +61,7 @@ def test_rows_of_earlier_transactions_are_below_it():
 
 def test_what_the_truncate_overtakes_in_its_chunk_is_not_written():
     made = planned(record("c", 1, 3900, commit=4000), record("c", 2, 3950), record("t", 0, 4000), record("c", 3, 4100))
-    assert made.inserts == []
+    assert not made.inserts
     assert made.barrier.next_offset == 3
     assert made.counts["truncated"] == 2
 

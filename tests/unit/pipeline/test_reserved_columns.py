@@ -14,7 +14,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.plan import Plan, Ports, plan
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.testing.memory import MemoryRegistry
+from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
 from tests.support.avro import ID, Topic, V, envelope
 from tests.support.avro import event as avro_event

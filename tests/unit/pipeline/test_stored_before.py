@@ -9,8 +9,8 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.model.profile import TopicProfile
 from ch_sink.order import State
-from ch_sink.pipeline.planned import Plan, Waiting
-from ch_sink.pipeline.stored_before import without_repeated, without_stored
+from ch_sink.pipeline.merging import Left, Outcome, left_to_store
+from ch_sink.pipeline.plans import Changed, Known, Waiting
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert, StoredRows
 from ch_sink.table.model import Engine, Family, TargetTable
@@ -25,18 +25,18 @@ def target(family: Family, *, versioned: bool = True) -> Target:
     return Target.of(table, policy_of())
 
 
-def planned(*ids: int, key: tuple[str, ...] = ("id",), versioned: bool = True) -> Plan:
+def merged(*ids: int, key: tuple[str, ...] = ("id",), versioned: bool = True) -> Outcome:
     rows = {"id": pa.array(ids), "_sign": pa.array([1] * len(ids), pa.int8())}
     if versioned:
         rows["_version"] = pa.array([(100 + i).to_bytes(16, "little") for i in ids], pa.binary(16))
-    return Plan(State(profile=replace(TopicProfile(), key_columns=key)), [Insert(pa.table(rows), "rows/*")])
+    return Outcome(State(profile=replace(TopicProfile(), key_columns=key)), [Insert(pa.table(rows), "rows/*")])
 
 
 class Stored:
     """Holds the rows of these ids."""
 
     def __init__(self, *ids: int) -> None:
-        self.rows = planned(*ids).inserts[0].rows
+        self.rows = merged(*ids).inserts[0].rows
         self.asked: list[str] = []
 
     def fetch(self, keys: pa.Table, below: pa.Array | None = None) -> StoredRows:
@@ -44,8 +44,18 @@ class Stored:
         return StoredRows(self.rows)
 
 
-def left(made: Plan) -> list[tuple[list[int], bool]]:
+def left(made: Left) -> list[tuple[list[int], bool]]:
     return [(i.rows.column("id").to_pylist(), i.partial) for i in made.inserts]
+
+
+def without_stored(made: Outcome, of: Target, lookup: Stored, changed: Changed, *, alone: bool) -> Left:
+    """Of a chunk that was begun under other settings."""
+    return left_to_store(made, made.counts, of, lookup, Known(changed=changed), replace(made.state, alone=alone))
+
+
+def without_repeated(made: Outcome, of: Target, lookup: Stored, released: tuple[int, ...] = ()) -> Left:
+    """Of a chunk that is applied again."""
+    return left_to_store(made, made.counts, of, lookup, Known(released=released, repeats=True), made.state)
 
 
 @pytest.mark.parametrize(
@@ -54,16 +64,16 @@ def left(made: Plan) -> list[tuple[list[int], bool]]:
 )
 def test_changes_that_are_stored_are_left_out(stored: tuple[int, ...], wanted: tuple[list[int], bool]) -> None:
     lookup = Stored(*stored)
-    made = without_stored(planned(1, 2, 3), target(Family.MERGE_TREE), lookup, "other", alone=False)
+    made = without_stored(merged(1, 2, 3), target(Family.MERGE_TREE), lookup, "other", alone=False)
     assert left(made) == [wanted]
     assert lookup.asked == ["_version", "_sign", "id"]
 
 
 def test_without_a_key_only_a_topic_of_one_partition_tells_its_changes_apart() -> None:
     lookup, appends = Stored(1), target(Family.MERGE_TREE)
-    assert left(without_stored(planned(1, 2, key=()), appends, lookup, "other", alone=True)) == [([2], True)]
+    assert left(without_stored(merged(1, 2, key=()), appends, lookup, "other", alone=True)) == [([2], True)]
     with pytest.raises(StreamFailed, match="cannot be found again") as caught:
-        without_stored(planned(1, 2, key=()), appends, lookup, "other", alone=False)
+        without_stored(merged(1, 2, key=()), appends, lookup, "other", alone=False)
     assert "version that began the batch" in (caught.value.hint or "")
 
 
@@ -74,17 +84,17 @@ def test_a_renamed_key_and_the_topic_tell_changes_apart(alone: bool, key: tuple[
     table = target(Family.MERGE_TREE).table
     table = replace(table, columns=(*table.columns, Column("_from", "String")))
     appends = Target.of(table, replace(policy_of(), columns=chosen))
-    made, lookup = planned(1, 2, key=key), Stored(1, 2)
-    made.inserts = [Insert(made.inserts[0].rows.append_column("_from", pa.array(["a", "a"])), "rows/*")]
+    made, lookup = merged(1, 2, key=key), Stored(1, 2)
+    made = replace(made, inserts=[Insert(made.inserts[0].rows.append_column("_from", pa.array(["a", "a"])), "rows/*")])
     lookup.rows = lookup.rows.append_column("_from", pa.array(["a", "b"]))
     assert left(without_stored(made, appends, lookup, "other", alone=alone)) == [([2], True)]
 
 
 def test_without_versions_a_changed_setting_is_refused_and_an_older_version_s_tokens_are_kept() -> None:
-    appends, made = target(Family.MERGE_TREE, versioned=False), planned(1, versioned=False)
+    appends, made = target(Family.MERGE_TREE, versioned=False), merged(1, versioned=False)
     with pytest.raises(StreamFailed):
         without_stored(made, appends, Stored(), "other", alone=True)
-    assert without_stored(made, appends, Stored(), "unknown", alone=True) is made
+    assert without_stored(made, appends, Stored(), "unknown", alone=True).inserts is made.inserts
 
 
 @pytest.mark.parametrize(
@@ -99,7 +109,7 @@ def test_without_versions_a_changed_setting_is_refused_and_an_older_version_s_to
 def test_rows_that_are_stored_as_they_are_are_left_out_of_a_repeated_chunk(
     superseded: int, family: Family, wanted: tuple[list[int], bool]
 ) -> None:
-    made = planned(1, 2, 3)
+    made = merged(1, 2, 3)
     made.counts["superseded"] = superseded
     engine = Engine(family, family.value, "_version" if family is Family.REPLACING else None)
     table = replace(target(family).table, engine=engine)
@@ -107,7 +117,7 @@ def test_rows_that_are_stored_as_they_are_are_left_out_of_a_repeated_chunk(
 
 
 def test_a_row_that_is_stored_with_other_values_is_stored_again() -> None:
-    made = planned(1, 2)
+    made = merged(1, 2)
     made.counts["superseded"] = 1
     lookup = Stored(1, 2)
     lookup.rows = lookup.rows.set_column(1, "_sign", pa.array([1, -1], pa.int8()))
@@ -120,12 +130,12 @@ def test_a_row_that_is_stored_with_other_values_is_stored_again() -> None:
 def test_a_delete_is_stored_though_the_first_attempt_knew_other_values_of_its_row(
     sign: int, wanted: tuple[list[int], bool]
 ) -> None:
-    made = planned(1)
+    made = merged(1)
     made.counts["superseded"] = 1
     rows = made.inserts[0].rows.set_column(1, "_sign", pa.array([sign], pa.int8()))
     lookup = Stored(1)
     lookup.rows = rows.append_column("name", pa.array(["a"]))
-    made.inserts = [Insert(rows.append_column("name", pa.array([None], pa.string())), "rows/*")]
+    made = replace(made, inserts=[Insert(rows.append_column("name", pa.array([None], pa.string())), "rows/*")])
     engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version", sign_column="_sign")
     columns = (*target(Family.REPLACING).table.columns, Column("name", "Nullable(String)"))
     table = replace(target(Family.REPLACING).table, engine=engine, columns=columns)
@@ -133,12 +143,12 @@ def test_a_delete_is_stored_though_the_first_attempt_knew_other_values_of_its_ro
 
 
 def test_a_delete_in_another_place_is_stored_too() -> None:
-    made = planned(1)
+    made = merged(1)
     made.counts["superseded"] = 1
     rows = made.inserts[0].rows.set_column(1, "_sign", pa.array([-1], pa.int8()))
     lookup = Stored(1)
     lookup.rows = rows.append_column("day", pa.array([1]))
-    made.inserts = [Insert(rows.append_column("day", pa.array([2])), "rows/*")]
+    made = replace(made, inserts=[Insert(rows.append_column("day", pa.array([2])), "rows/*")])
     engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version", sign_column="_sign")
     columns = (*target(Family.REPLACING).table.columns, Column("day", "Int64"))
     table = replace(
@@ -149,12 +159,12 @@ def test_a_delete_in_another_place_is_stored_too() -> None:
 
 @pytest.mark.parametrize("count", ["superseded", "truncated", "looked_up", "handed_over", "filled", ""])
 def test_a_repeated_chunk_is_compared_with_the_table_if_its_plan_needed_more_than_its_records(count: str) -> None:
-    made, lookup = planned(1), Stored(1)
+    made, lookup = merged(1), Stored(1)
     made.counts[count] = 1
     engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version")
     table = Target.of(replace(target(Family.REPLACING).table, engine=engine), policy_of())
     assert left(without_repeated(made, table, lookup)) == [([], True) if count else ([1], False)]
     if not count:
-        assert left(without_repeated(made, table, lookup, released=True)) == [([], True)]
-        made.pending = [Waiting(0, 0, 0)]
+        assert left(without_repeated(made, table, lookup, released=(1,))) == [([], True)]
+        made = replace(made, pending=[Waiting(0, 0, 0)])
         assert left(without_repeated(made, table, lookup)) == [([], True)]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ch_sink.pipeline.timings import STAGES, Stages
+from ch_sink.pipeline.guards import STAGES, Stages
 
 
 def test_an_inner_stage_is_taken_off_the_outer_one() -> None:

@@ -27,7 +27,7 @@ def moved(old: int, new: int, at: int) -> list[Event]:
 
 def counting(stream: Stream) -> list[int]:
     counts: list[int] = []
-    decoders = stream.sinks[0]._decoders
+    decoders = stream.sinks[0].decoders
     make = decoders._make
     decoders._make = lambda before: Counted(make(before), counts)  # type: ignore[assignment,return-value]
     decoders._made.clear()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ch_sink.errors import ConfigError, DataLoss
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.model.topic import TopicState
@@ -17,7 +18,6 @@ from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task
 from ch_sink.testing import MemoryStream, MemoryTopic
-from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from ch_sink.errors import ClickHouseUnavailable
+from ch_sink.memory import MemoryLedger
 from ch_sink.ports import Claim
 from ch_sink.stream.claims import forget, new_claim
 from ch_sink.stream.tasks import Task
-from ch_sink.testing.memory_ledger import MemoryLedger
 from tests.support.job import MemoryJob
 
 

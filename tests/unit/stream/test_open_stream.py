@@ -4,12 +4,12 @@ import pytest
 
 from ch_sink.clickhouse import Client, Evolution, detect
 from ch_sink.config import Config
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.pipeline.plan import Barrier
 from ch_sink.stream.open_stream import SchemaChanges, fingerprint
 from ch_sink.table.model import TargetTable
-from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.types.column import Column
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.wiring.streams import stream_settings

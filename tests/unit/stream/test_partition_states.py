@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from ch_sink.errors import StreamFailed
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.floor import Floor
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.ports import BackwardStepSeen, FinishedRange, RangeIntent, TruncateFloor
+from ch_sink.ports import FinishedRange, RangeIntent, TruncateFloor
 from ch_sink.stream.partition_states import States
-from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.types.column import Column
 from tests.support.hand import Event, mysql
 from tests.support.memory_fed import MemoryFed
@@ -187,8 +187,8 @@ def test_a_new_source_name_with_lower_positions_takes_over_and_the_ledger_says_s
     fed.runner.kill()
     fed.feed(0, change("u", 1, "newest", 300, "b", LOW))
     assert fed.view() == {1: "newest"}
-    steps = fed.stream.ledger.facts(BackwardStepSeen)
-    assert [(s.step, s.source, s.partition, s.offset) for s in steps] == [("new source", "b", 0, 1)]
+    steps = fed.stream.ledger.steps("id", 0)
+    assert [(s.kind, s.source, s.offset) for s in steps] == [("new source", "b", 1)]
     assert steps[0].commit < steps[0].highest
 
 
@@ -197,7 +197,7 @@ def test_a_new_source_name_with_higher_positions_needs_nothing() -> None:
     fed.feed(0, change("c", 1, "old", 100, "a", LOW))
     fed.feed(0, change("u", 1, "new", 100, "b", HIGH))
     assert fed.view() == {1: "new"}
-    assert fed.stream.ledger.facts(BackwardStepSeen) == []
+    assert fed.stream.ledger.steps("id", 0) == []
 
 
 def test_what_is_said_of_a_new_source(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from ch_sink.config import load
+from ch_sink.memory import MemoryLedger
 from ch_sink.ports import DeadLetter, TopicFacts
 from ch_sink.stream.partition_states import States
-from ch_sink.testing.memory_ledger import MemoryLedger
 from ch_sink.wiring.letters import Letters
 
 YAML = """

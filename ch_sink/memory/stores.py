@@ -1,59 +1,16 @@
-"""The ports in memory: for tests and benchmarks that need no server.
+"""Handed-over values, waiting records and committed offsets of one stream in memory."""
 
-They keep the promises of the protocols, including those about repeats. Nothing survives the process.
-"""
-
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.model.handover import HandoverId
-from ch_sink.ports import (
-    DeadLetter,
-    Fence,
-    HandedOver,
-    PendingRecord,
-    RegisteredSchema,
-    StoredLetter,
-)
+from ch_sink.ports import Fence, HandedOver, PendingRecord
 
-__all__ = ["MemoryDeadLetters", "MemoryHandover", "MemoryPending", "MemoryRegistry"]
-
-
-@dataclass(slots=True)
-class MemoryDeadLetters:
-    """Dead letters of one stream and topic; the newest entry of an offset counts."""
-
-    clock: Callable[[], float] = time.time
-    stored: dict[tuple[int, int], StoredLetter] = field(default_factory=dict)
-
-    def put(self, letters: Sequence[DeadLetter], token: str) -> None:
-        for letter in letters:
-            self.stored[letter.partition, letter.offset] = StoredLetter(letter, self.clock())
-
-    def list(self, limit: int = 100, *, retried: bool = False) -> list[StoredLetter]:
-        """Dead letters by partition and offset; those applied since only on request."""
-        found = [self.stored[place] for place in sorted(self.stored)]
-        return [s for s in found if retried or s.retried is None][:limit]
-
-    def failed(self, partition: int, first: int, end: int) -> Sequence[int]:
-        """See DeadLetters."""
-        return sorted(o for (p, o), s in self.stored.items() if p == partition and first <= o < end and not s.retried)
-
-    def count(self) -> dict[str, int]:
-        """Dead letters not yet applied, by kind."""
-        kinds = sorted(s.letter.kind for s in self.stored.values() if s.retried is None)
-        return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
-
-    def settle(self, places: Sequence[tuple[int, int]], outcome: str) -> None:
-        """Note what became of dead letters, by (partition, offset)."""
-        for place in places:
-            if place in self.stored:
-                self.stored[place] = replace(self.stored[place], retried=self.clock(), outcome=outcome)
+__all__ = ["MemoryGroup", "MemoryHandover", "MemoryPending"]
 
 
 @dataclass(slots=True)
@@ -137,11 +94,24 @@ class MemoryPending:
         return sorted(o for o in self.resolved.get((topic_id, partition), set()) if first <= o < end)
 
 
-class MemoryRegistry:
-    """Schemas by id."""
+class MemoryGroup:
+    """A consumer group that accepts every commit."""
 
-    def __init__(self, schemas: Mapping[int, RegisteredSchema]) -> None:
-        self._schemas = dict(schemas)
+    def __init__(self) -> None:
+        self.committed: dict[int, int] = {}
+        self._asked: Callable[[], None] | None = None
 
-    def find(self, schema_id: int) -> RegisteredSchema | None:
-        return self._schemas.get(schema_id)
+    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
+        """See GroupOffsets.commit."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked()
+        self.committed.update(ends)
+
+    def last_committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """See GroupOffsets.last_committed."""
+        return {p: self.committed[p] for p in partitions if p in self.committed}
+
+    def before_commit(self, topic: str, partitions: Sequence[int], notice: Callable[[dict[int, int]], None]) -> None:
+        """See GroupOffsets.before_commit."""
+        self._asked = lambda: notice(self.last_committed(topic, partitions))

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import (
-    ChunkCut,
     Claim,
     Execution,
     Fact,
@@ -17,10 +17,8 @@ from ch_sink.ports import (
     RangeProgress,
     RangeSummary,
     ReleaseGroup,
-    RowsRemoved,
-    SchemaChangeBegun,
-    SchemaChangeFinished,
-    TableRepaired,
+    RowsEdited,
+    SchemaChange,
 )
 from ch_sink.stream.claims import displaced, mine, new_claim, retired, superseded
 from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing, with_summaries
@@ -38,7 +36,6 @@ class _Book:
     batches: list[list[RangeIntent]] = field(default_factory=list)
     ranges: list[FinishedRange | RangeProgress | RangeSummary] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
-    cuts: set[ChunkCut] = field(default_factory=set)
     releases: dict[tuple[str, int], ReleaseGroup] = field(default_factory=dict)
     topics: list[str] = field(default_factory=list)
     """Ids of the topics of intents and results."""
@@ -217,17 +214,24 @@ class MemoryLedger:
         found += [r for r in self._book.results if r.topic_id == topic_id]
         return {r.partition: r.state for r in found if at.get(r.partition) == r.end}
 
+    def _read(self, topic_id: str, partition: int) -> list[FinishedRange | RangeSummary]:
+        """The summaries of a partition that stand, and its results."""
+        mine = [r for r in self._book.results if (r.topic_id, r.partition) == (topic_id, partition)]
+        return [*self._summaries(topic_id, partition), *mine]
+
     def state_before(self, topic_id: str, partition: int, offset: int) -> tuple[int, str] | None:
-        found: list[FinishedRange | RangeSummary] = [*self._summaries(topic_id, partition)]
-        found += [r for r in self._book.results if (r.topic_id, r.partition) == (topic_id, partition)]
-        below = [(r.end, number, r.state) for number, r in enumerate(found) if r.end <= offset]
+        found = enumerate(self._read(topic_id, partition))
+        below = [(r.end, number, r.state) for number, r in found if r.end <= offset]
         return (max(below)[0], max(below)[2]) if below else None
 
     def states_over(self, topic_id: str, partition: int, first: int, end: int) -> list[tuple[int, int, str]]:
-        found: list[FinishedRange | RangeSummary] = [*self._summaries(topic_id, partition)]
-        found += [r for r in self._book.results if (r.topic_id, r.partition) == (topic_id, partition)]
+        found = self._read(topic_id, partition)
         read = [(r.start, r.end, r.state) for r in found if r.start < min(r.end, end) and r.end > first]
         return sorted(read, key=lambda one: one[:2])
+
+    def steps(self, topic_id: str, partition: int) -> list[BackwardStep]:
+        found = {step for r in self._read(topic_id, partition) for step in r.steps}
+        return sorted(found, key=lambda step: step.offset)
 
     def progress(self, topic_id: str) -> dict[int, int]:
         return {r.partition: r.end for r in self._book.results if r.topic_id == topic_id}
@@ -247,10 +251,6 @@ class MemoryLedger:
 
     def topic_ids(self) -> list[str]:
         return list(dict.fromkeys(reversed(self._book.topics)))
-
-    def last_intents(self) -> list[RangeIntent]:
-        last = self._book.batches[-1] if self._book.batches else []
-        return sorted(last, key=lambda r: (r.topic_id, r.partition, r.start))
 
     def history(self, limit: int) -> list[FinishedRange]:
         return list(reversed(self._book.results))[:limit]
@@ -293,22 +293,12 @@ class MemoryLedger:
     def last_release(self, topic_id: str, partition: int) -> ReleaseGroup | None:
         return self._book.releases.get((topic_id, partition))
 
-    def put_cut(self, cut: ChunkCut) -> None:
-        self._book.cuts.add(cut)
-
-    def cuts(self, topic_id: str) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
-        for cut in sorted(self._book.cuts, key=lambda c: (c.partition, c.offset)):
-            if cut.topic_id == topic_id:
-                found.setdefault(cut.partition, []).append(cut.offset)
-        return found
-
     def record(self, *facts: Fact) -> None:
         self.check_claim()
         self._book.facts.extend(facts)
 
-    def note(self, *facts: RowsRemoved | TableRepaired) -> None:
-        self._book.facts.extend(facts)
+    def note(self, *edits: RowsEdited) -> None:
+        self._book.facts.extend(edits)
 
     def facts(self, kind: type[F]) -> list[F]:
         found: dict[F, None] = {}
@@ -318,13 +308,9 @@ class MemoryLedger:
                 found[fact] = None
         return list(found)
 
-    def open_schema_change(self) -> SchemaChangeBegun | None:
-        for fact in reversed(self._book.facts):
-            if isinstance(fact, SchemaChangeFinished):
-                return None
-            if isinstance(fact, SchemaChangeBegun):
-                return fact
-        return None
+    def open_schema_change(self) -> SchemaChange | None:
+        changes = [fact for fact in self._book.facts if isinstance(fact, SchemaChange)]
+        return changes[-1] if changes and not changes[-1].finished else None
 
 
 def _totals(results: list[FinishedRange], folded: Sequence[RangeSummary]) -> PartitionTotals:

@@ -1,9 +1,19 @@
-"""Schemas by the ids that records carry."""
+"""What is read of a topic besides its records in turn: earlier ones, and the schemas of their values."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["RegisteredSchema", "SchemaRegistry"]
+from ch_sink.model.change import Records
+
+__all__ = ["History", "RegisteredSchema", "SchemaRegistry"]
+
+
+class History(Protocol):
+    """Earlier records of the same partition."""
+
+    def before(self, offset: int, limit: int) -> Records:
+        """Up to ``limit`` records at offsets below ``offset``, the nearest ones, in offset order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

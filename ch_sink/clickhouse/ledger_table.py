@@ -1,0 +1,251 @@
+"""One stream's entries in the ledger's table: writes and reads, the stream's owner and facts, entries of tasks."""
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, rank
+from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, row
+from ch_sink.clickhouse.state_table import StateTable
+from ch_sink.ports import Claim, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange
+from ch_sink.stream.claims import displaced, mine, new_claim, retired
+
+__all__ = [
+    "MINE",
+    "NEWEST_CLAIM",
+    "ORDER",
+    "PARTITION",
+    "PROGRESS_OF",
+    "ClickHouseTaskLedger",
+    "LedgerTable",
+    "OwnedLedger",
+    "Row",
+    "insert_rows",
+]
+
+Row = dict[str, Any]
+"""An entry as a row of the table."""
+F = TypeVar("F", bound=Fact)
+
+MINE = "stream = {stream:String}"
+# By claim first, since the clocks of two jobs may differ. One number is compared much faster than a tuple.
+ORDER = "bitOr(bitShiftLeft(toUInt128(claim_number), 64), toUInt128(written))"
+PARTITION = "topic_id = {topic_id:String} AND partition = {partition:Int32}"
+
+# Served by the primary key (stream, entry): reads the claims of this stream and nothing else.
+NEWEST_CLAIM = f"""\
+SELECT claim_number, run_id, fact, written FROM $table
+WHERE {MINE} AND entry = 'claim'
+ORDER BY claim_number DESC, written DESC LIMIT 1"""
+
+_CLAIM_AND_KINDS = f"""\
+SELECT *, (SELECT groupUniqArray(entry) FROM $table WHERE stream = {{stream:String}}) AS kinds
+FROM ({NEWEST_CLAIM})"""
+
+_FACTS = f"""\
+SELECT topic_id, partition, offset, fact FROM $table FINAL
+WHERE {MINE} AND entry = {{kind:String}} ORDER BY {ORDER}"""
+
+_LAST_SCHEMA_CHANGE = f"""\
+SELECT fact FROM $table
+WHERE {MINE} AND entry = 'schema_change'
+ORDER BY {ORDER} DESC LIMIT 1"""
+
+
+class LedgerTable:
+    """The entries of one stream. Raises ClickHouseError.
+
+    A stream that is opened asks some twenty questions. Of a new stream all answers are empty, and of most others those
+    about schema changes, truncates and summaries. So a claim asks once which kinds of entries there are, and its owner
+    does not ask for those that only an owner writes.
+    """
+
+    def __init__(self, client: Client, database: str, table: str, stream: str) -> None:
+        self.stream = stream
+        self.table = StateTable(client, database, table)
+        self._written = 0
+        self._kinds: set[str] | None = None
+        """The kinds of the stream's entries, while this ledger owns it."""
+
+    def ask(self, sql: str, *kinds: str, **parameters: object) -> list[Row]:
+        """Rows of a query. Without entries of one of ``kinds``, which only owners write, it is known to have none."""
+        if kinds and self._kinds is not None and self._kinds.isdisjoint(kinds):
+            return []
+        return self.table.rows(sql, stream=self.stream, **parameters)
+
+    def insert(self, entries: Iterable[Entry], batch: int = 0, under: Claim | None = None) -> None:
+        """Insert entries as one block, under a claim, or under none for tasks and commands."""
+        insert_rows(self.table, self.rows_of(entries, batch, under))
+
+    def rows_of(self, entries: Iterable[Entry], batch: int, under: Claim | None) -> list[Row]:
+        """The rows of entries that are about to be inserted."""
+        number, run_id = (under.number, under.run_id) if under is not None else (0, "")
+        rows = [
+            row(
+                self.stream,
+                e,
+                claim_number=number,
+                run_id=run_id,
+                batch=batch,
+                # The version of an execution's row is its rank, so that the engine keeps the newest one.
+                written=rank(e) if isinstance(e, Execution) else self.tick(),
+            )
+            for e in entries
+        ]
+        if self._kinds is not None:
+            self._kinds |= {r["entry"] for r in rows}
+        return rows
+
+    def tick(self) -> int:
+        """The current time, or just after the last entry and the newest claim if the clock is behind them."""
+        self._written = max(time.time_ns(), self._written + 1)
+        return self._written
+
+    def seen(self, found: Sequence[Row]) -> None:
+        """The next entries come after these."""
+        self._written = max(self._written, *(int(r["written"]) for r in found), 0)
+
+    def newest_claim(self) -> Claim | None:
+        """The newest claim of the stream, released or not."""
+        found = self.ask(NEWEST_CLAIM)
+        self.seen(found)
+        return claim_of(found[0]) if found else None
+
+
+class OwnedLedger(LedgerTable):
+    """Who owns the stream, and the facts that its owner records."""
+
+    _claim: Claim | None = None
+
+    def claim(self, run_id: str) -> Claim:
+        self._claim = new_claim(self.stream, run_id, self.newest_claim())
+        self.insert([self._claim])
+        # Two jobs that claim at the same moment get the same number; the later of the two owns the stream.
+        found = self.ask(_CLAIM_AND_KINDS)
+        self.seen(found)
+        self.expect_mine(claim_of(found[0]) if found else None)
+        self._kinds = {str(kind) for kind in found[0]["kinds"]}
+        return self._claim
+
+    def release(self) -> None:
+        claim, self._claim, self._kinds = self._claim, None, None
+        if claim is None:
+            return
+        given_back = retired(self.stream, claim)
+        if mine(claim, self.newest_claim()):
+            self.insert([given_back], under=claim)
+
+    def last_claim(self) -> Claim | None:
+        return self.newest_claim()
+
+    def owner(self) -> Claim | None:
+        newest = self.newest_claim()
+        return None if newest is None or newest.released else newest
+
+    def check_claim(self) -> None:
+        self.expect_mine(self.newest_claim())
+
+    def expect_mine(self, newest: Claim | None) -> None:
+        """Raises LedgerConflict if the stream's newest claim is another one."""
+        if not mine(self._claim, newest):
+            raise displaced(self.stream, newest)
+
+    def record(self, *facts: Fact) -> None:
+        self.check_claim()
+        self.insert(facts, under=self._claim)
+
+    def note(self, *edits: RowsEdited) -> None:
+        self.insert(edits)
+
+    def facts(self, kind: type[F]) -> list[F]:
+        by_owners = () if kind is RowsEdited else (kind.kind,)
+        found = [fact_of(r, kind) for r in self.ask(_FACTS, *by_owners, kind=kind.kind)]
+        return list(dict.fromkeys(reversed(found)))[::-1]
+
+    def open_schema_change(self) -> SchemaChange | None:
+        found = [fact_of(r, SchemaChange) for r in self.ask(_LAST_SCHEMA_CHANGE, SchemaChange.kind)]
+        return found[0] if found and not found[0].finished else None
+
+
+def insert_rows(table: StateTable, rows: Sequence[Row]) -> None:
+    """Insert rows of entries as one block. Raises ClickHouseError."""
+    if rows:
+        first = rows[0]
+        token = f"{first['stream']}/{first['entry']}/{first['run_id']}/{first['batch']}/{first['written']}"
+        # A fence is asked on whichever replica takes an insert.
+        fences = first["entry"] in (Claim.kind, Execution.kind)
+        table.insert(pa.Table.from_pylist(list(rows), schema=SCHEMA), token=token, everywhere=fences)
+
+
+# Served by the primary key. The engine keeps one row for each partition, and `written` is the execution's rank.
+_LAST_EXECUTION = f"""\
+SELECT written, run_id, state FROM $table
+WHERE {MINE} AND entry = 'execution' AND {PARTITION}
+ORDER BY written DESC, run_id DESC LIMIT 1"""
+
+# Progress under the claim and batch of the last result of the same range, or under an earlier one, is void; likewise if
+# a summary of the range was written after its batch began. A batch's number is a time of the owner's clock; the clocks
+# of tasks are not looked at.
+PROGRESS_OF = f"""\
+WITH (SELECT max((claim_number, batch)) FROM $table
+    WHERE {MINE} AND entry = 'result' AND {PARTITION} AND start_offset = {{start:Int64}}) AS last,
+    (SELECT max((claim_number, written)) FROM $table
+    WHERE {MINE} AND entry = 'summary' AND {PARTITION}
+        AND start_offset <= {{start:Int64}} AND end_offset > {{start:Int64}}) AS folded
+SELECT end_offset, state FROM $table
+WHERE {MINE} AND entry = 'progress' AND {PARTITION} AND start_offset = {{start:Int64}}
+    AND (claim_number, batch) > greatest(last, folded)
+ORDER BY end_offset DESC LIMIT 1"""
+
+# Each group replaces the one before it.
+_LAST_RELEASE = f"""\
+SELECT offsets, counts['given_up'] AS given_up, written FROM $table
+WHERE {MINE} AND entry = 'release' AND {PARTITION} ORDER BY written DESC LIMIT 1"""
+
+
+class ClickHouseTaskLedger(LedgerTable):
+    """The TaskLedger of one stream. See the protocol; raises ClickHouseError too."""
+
+    def begin(self, topic_id: str, partition: int, claim: Claim | None, work: str) -> Fence:
+        number, before = claim.number if claim is not None else 0, self._last_execution(topic_id, partition)
+        repeats = before is not None and before.work == work
+        while before is None or before.claim <= number:
+            mine = Execution(
+                topic_id, partition, number, before.number + 1 if before else 1, uuid.uuid4().hex[:12], work
+            )
+            self.insert([mine])
+            fence = ClickHouseFence(self.table, self.stream, mine, claim, repeats, self.newest_claim)
+            if fence.holds():
+                return fence
+            fence.check_claim()
+            # Two executions drew the same number at the same moment, and the other one is the newest.
+            before = self._last_execution(topic_id, partition)
+        raise displaced(self.stream, self.newest_claim())
+
+    def _last_execution(self, topic_id: str, partition: int) -> Execution | None:
+        found = self.ask(_LAST_EXECUTION, topic_id=topic_id, partition=partition)
+        if not found:
+            return None
+        claim, number = divmod(int(found[0]["written"]), 1 << CLAIM_BITS)
+        return Execution(topic_id, partition, claim, number, str(found[0]["run_id"]), str(found[0]["state"]))
+
+    def put_progress(self, progress: RangeProgress) -> None:
+        self.insert([progress], progress.start)
+
+    def progress_of(self, topic_id: str, partition: int, start: int) -> RangeProgress | None:
+        found = self.ask(PROGRESS_OF, topic_id=topic_id, partition=partition, start=start)
+        return RangeProgress(topic_id, partition, start, found[0]["end_offset"], found[0]["state"]) if found else None
+
+    def put_release(self, group: ReleaseGroup) -> None:
+        self.insert([group])
+
+    def last_release(self, topic_id: str, partition: int) -> ReleaseGroup | None:
+        found = self.ask(_LAST_RELEASE, topic_id=topic_id, partition=partition)
+        if not found:
+            return None
+        self.seen(found)
+        return ReleaseGroup(topic_id, partition, tuple(found[0]["offsets"]), bool(found[0]["given_up"]))

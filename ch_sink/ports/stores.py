@@ -1,0 +1,146 @@
+"""What a stream stores beside its table: handed-over values, waiting records and dead letters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ch_sink.model.handover import HandoverId
+from ch_sink.ports.ledger import Fence
+
+__all__ = [
+    "AppliedSwap",
+    "DeadLetter",
+    "DeadLetters",
+    "HandedOver",
+    "Handover",
+    "Pending",
+    "PendingRecord",
+    "StoredLetter",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """Row values that the delete halves of key changes handed over, for the ids asked for."""
+
+    found: dict[HandoverId, int]
+    """Id → row of ``rows``; -1 if the delete half was seen but its row was found nowhere."""
+    rows: pa.Table
+    """Source columns of the target, Arrow types as inserted."""
+
+
+class Handover(Protocol):
+    """Values of rows that change their key, handed from the delete half to the create half; the first entry stays."""
+
+    def get(self, ids: Sequence[HandoverId]) -> HandedOver:
+        """The entries stored for these ids; one query per call."""
+        ...
+
+    def put(self, ids: Sequence[HandoverId], rows: pa.Table, known: npt.NDArray[np.bool_], token: str) -> None:
+        """Store entries, one per id: ``rows`` has a row for each (nulls where ``known`` is False)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedSwap:
+    """What a create half leaves behind that was applied while the former row of its key was still to leave."""
+
+    inner: int
+    """Its position inside the transaction, by which the former row is handed over."""
+    closed: int = -1
+    """Offset of the delete half that closed the swap in the same release, -1 if the swap is still open."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRecord:
+    """A record that waits for a hand-over, with the order position that it had on arrival."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    epoch: int
+    commit: int
+    """Effective commit position (80 bits)."""
+    since: float = 0.0
+    """When it was stored, in seconds since 1970."""
+    swap: AppliedSwap | None = None
+    """If it does not wait any more: the swap of keys that it opened. Such a record has no value."""
+
+
+class Pending(Protocol):
+    """Records of one stream that wait for a hand-over, until they are resolved."""
+
+    def put(
+        self,
+        topic_id: str,
+        partition: int,
+        records: Sequence[PendingRecord],
+        token: str,
+        *,
+        fence: Fence | None = None,
+    ) -> None:
+        """Store records; a repeat of an offset is stored once. One with a swap counts as applied.
+
+        Raises LedgerConflict if the execution is superseded: what has been applied since must not wait again.
+        """
+        ...
+
+    def open(self, topic_id: str, partition: int) -> list[PendingRecord]:
+        """The records that still wait, and those whose swap may still be open, by offset."""
+        ...
+
+    def places(self) -> dict[tuple[str, int], int]:
+        """Topic ids and partitions of which `open` returns anything, in order: how many records wait there."""
+        ...
+
+    def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
+        """Mark records as applied (or given up), and their swaps as over."""
+        ...
+
+    def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
+        """Offsets in [first, end) that were applied and do not wait again since."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """The whole record that was not applied, and the reason."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    kind: str
+    column: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLetter:
+    """A dead letter as it is stored. Times in seconds since 1970."""
+
+    letter: DeadLetter
+    time: float
+    retried: float | None = None
+    """When it was settled, None if it was not."""
+    outcome: str = ""
+    """How: ``applied``, ``superseded``, ``waiting`` or ``dropped``."""
+
+
+class DeadLetters(Protocol):
+    """Stores records that cannot be applied; a repeat of the same offset is stored once."""
+
+    def put(self, letters: Sequence[DeadLetter], token: str) -> None: ...
+
+    def failed(self, partition: int, first: int, end: int) -> Sequence[int]:
+        """Offsets in [first, end) of the records that have not been applied since, in order."""
+        ...
