@@ -9,6 +9,7 @@
 #   make test-long   what `make test` leaves out: kills, live databases, drawn histories (hours)
 #   make test-containers  the tests on real servers and replicas (needs Docker; CH_SINK_TEST_CLICKHOUSE: other versions)
 #   make test-spark  the job's tests on the lowest version of Spark, or that of SPARK=
+#   make docs        build the site of docs/ into build/site
 #   make lock        compile requirements.lock again
 #   make clean       remove what the targets made, the virtual environment included
 
@@ -22,10 +23,10 @@ WITH_JAVA = export JAVA_HOME="$$(compose/java_home.sh)" &&
 
 .DEFAULT_GOAL := help
 .PHONY: help venv java archive demo engines every-engine test quick lint bench bench-full test-long test-containers
-.PHONY: test-spark lock clean
+.PHONY: test-spark docs lock clean
 
 help:
-	@sed -n '3,15s/^#   //p' Makefile
+	@sed -n '3,16s/^#   //p' Makefile
 
 $(STAMP): pyproject.toml requirements.lock compose/make_venv.sh compose/compile_scanner.py $(wildcard ch_sink/decode/native/*.[ch])
 	@compose/make_venv.sh $(VENV)
@@ -87,6 +88,9 @@ bench: $(STAMP) java
 
 bench-full: $(STAMP) java
 	$(WITH_JAVA) $(BIN)/python -m benchmarks suite --full
+
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f compose/mkdocs.yml
 
 # Without index addresses: the lock is valid wherever packages come from, and its hashes say that they are the same.
 # The image of Spark has a lock of its own, with the same versions.

@@ -11,6 +11,7 @@ merge     planning of decoded chunks
 ledger    what a stream asks of an old ledger
 engines   inserts and reads on each installed version of ClickHouse
 verify    the comparison of a large table with PostgreSQL
+rollups   two rollups beside a table, and what they save their readers
 """
 
 import sys
@@ -28,6 +29,7 @@ _MAIN = {
     "ledger": "benchmarks.ledger",
     "engines": "benchmarks.engines",
     "verify": "benchmarks.verify",
+    "rollups": "benchmarks.rollups",
 }
 """Name → module whose ``main`` takes the other arguments."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.machine import describe
 from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Client, connect, create_statement, execute
+from ch_sink.clickhouse.ledger_folds import LedgerFolds
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.ports import FinishedRange, RangeIntent
 from ch_sink.stream.summaries import KEEP
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str]) -> None:
                 day += step
                 began = time.perf_counter()
                 if not given.never_fold:
-                    ledger.folds.forget()
+                    ledger.folds = LedgerFolds(ledger)  # which counts the results again
                     while ledger.fold():
                         pass
                 folding += time.perf_counter() - began

@@ -19,8 +19,7 @@ from benchmarks.machine import describe
 from ch_sink.decode import Decoder
 from ch_sink.memory import MemoryHandover
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import policy_of
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import TopicProfile, policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import Ports, plan
 from ch_sink.pipeline.target import Target

@@ -18,8 +18,10 @@ from hypothesis import settings
 from tests.support.slowest import shown
 
 pytest_plugins = (
+    "tests.support.connect",
     "tests.support.endpoint",
     "tests.support.engine",
+    "tests.support.frames",
     "tests.support.hand_tables",
     "tests.support.kafka",
     "tests.support.ledgers",

@@ -1,7 +1,10 @@
 """What the documentation says of the code is in the code."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -41,6 +44,26 @@ def test_every_message_of_the_troubleshooting_page_is_one_of_the_product(message
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     broken = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
     assert not broken
+
+
+def test_the_site_builds_and_no_link_in_it_leads_nowhere(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "-f",
+        str(ROOT / "compose" / "mkdocs.yml"),
+    ]
+    environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run([*command, "-d", str(tmp_path)], env=environ, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert not re.findall(
+        r'(?:src|href)="(https?://(?!zensical|squidfunk)[^"]+\.(?:js|css|woff2?))"',
+        (tmp_path / "index.html").read_text(),
+    )
 
 
 @pytest.mark.parametrize("page", ["architecture.md", "CONTRIBUTING.md"])

@@ -123,7 +123,9 @@ def test_the_package_s_public_names_are_pinned():
         "expand",
         "load",
         "load_job",
+        "load_rows",
     ]
+    assert importlib.import_module("ch_sink.spark").__all__ == ["changes", "history", "sink"]
     assert importlib.import_module("ch_sink.cli").__all__ == ["main"]
 
 
@@ -150,7 +152,7 @@ def test_the_wheel_holds_the_sql_templates_and_is_typed(tmp_path):
     templates = {path.name for path in (ROOT / "sql").glob("*.sql")}
     assert templates
     assert {f"ch_sink/sql/{name}" for name in templates} <= names
-    assert "ch_sink/py.typed" in names
+    assert {"ch_sink/py.typed", "pyspark_ch_sink.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
     # The installed package finds its templates without the checkout.
     code = "from ch_sink.table.ddl import template; import ch_sink; print(ch_sink.__file__, len(template('ledger')))"

@@ -4,9 +4,10 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import ch_sink
 from ch_sink.cli.check import check
@@ -29,8 +30,30 @@ __all__ = ["app", "run_command"]
 
 PROGRAM = "ch_sink"
 
+GROUPS = {
+    "Set up": ("init", "check"),
+    "Run": ("run", "pause", "resume"),
+    "Look": ("status", "verify", "explain", "dead-letters"),
+    "Put right": ("repair", "resync", "purge"),
+    "Try": ("demo", "server"),
+}
+"""The commands as ``--help`` shows them."""
+
+
+class _Grouped(TyperGroup):
+    """Lists the commands by what one does with them."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections, with one column for the summaries of all."""
+        width = max(map(len, self.commands))
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(width), self.commands[name].get_short_help_str(80)) for name in names])
+
+
 app = typer.Typer(
     name=PROGRAM,
+    cls=_Grouped,
     help="Keep ClickHouse tables equal to their source: Debezium change events from Kafka, applied exactly once.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -61,22 +84,22 @@ def _frame(
     """Options before the command."""
 
 
-app.command()(init)
-app.command()(check)
-app.command()(run)
-app.command()(status)
-app.command()(pause)
-app.command()(resume)
-app.add_typer(dead_letters, name="dead-letters")
-app.command()(verify)
-app.command()(explain)
-app.command()(repair)
-app.command()(resync)
-app.command()(purge)
-app.command()(demo)
+app.command(short_help="Create the tables of a configuration, or complete them.")(init)
+app.command(short_help="Test every precondition of each stream.")(check)
+app.command(short_help="Apply changes from Kafka to ClickHouse until stopped.")(run)
+app.command(short_help="Show state, lag, rows and dead letters of each stream.")(status)
+app.command(short_help="Pause streams after their running batch.")(pause)
+app.command(short_help="Resume streams that are paused or stopped.")(resume)
+app.add_typer(dead_letters, name="dead-letters", short_help="List, show, retry or drop records that were not applied.")
+app.command(short_help="Compare each table with its source, while the stream runs.")(verify)
+app.command(short_help="Show what became of each event of one row.")(explain)
+app.command(short_help="Correct rows that differ from the source, by key.")(repair)
+app.command(short_help="Fill tables from the source or the topic, and swap them in.")(resync)
+app.command(short_help="Remove deleted rows, or one key, from the disk.")(purge)
+app.command(short_help="Apply recorded events on this machine and compare the tables.")(demo)
 
 
-@app.command()
+@app.command(short_help="Serve ClickHouse's HTTP interface from an embedded engine.")
 def server(
     context: typer.Context,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",

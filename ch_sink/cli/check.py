@@ -1,47 +1,87 @@
 """``ch_sink check``: every precondition of a stream, with the remedy for each that fails."""
 
-from collections.abc import Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
+from ch_sink.model.address import counted
 
 if TYPE_CHECKING:
+    from ch_sink.config import Config
     from ch_sink.table.checks import Finding
 
 __all__ = ["check"]
 
 
-def check(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Check every precondition of each stream; exit code 1 if one fails."""
-    from ch_sink.cli.machine import machine_findings
-    from ch_sink.discovery.findings import findings
-    from ch_sink.model.counted import counted
+_AT_ONCE = 8
+"""The most streams that are checked at the same time: most of the time is spent waiting for servers."""
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show passed checks too; of a single stream they always are.")
+]
 
+
+def check(
+    configs: ConfigFiles,
+    only: Only = None,
+    overrides: Overrides = None,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Test every precondition of each stream; exit code 1 if one fails."""
     out = Output(as_json=as_json)
-    documents: list[dict[str, Any]] = []
-    for settings in load_all(out, configs, overrides, only, strict=True):
-        if documents:
-            out.say()
-        found: list[Finding] = []
-        for finding in chain(
-            machine_findings(settings), findings(settings)
-        ):  # shown one by one: some wait for a server that does not answer
-            found.append(finding)
-            out.finding(finding.level, finding.title, finding.detail, finding.remedy)
-        document = _document(settings.stream_name, found)
-        documents.append(document)
-        failed, warned = (sum(f.level == level for f in found) for level in ("fail", "warn"))
-        passed = len(found) - failed - warned
+    streams = load_all(out, configs, overrides, only, strict=True)
+    if len(streams) == 1:
+        documents = [_shown(out, streams[0], _findings(streams[0]), every=True)]
+    else:
+        documents = []
+        with ThreadPoolExecutor(min(_AT_ONCE, len(streams))) as pool:
+            for settings, found in zip(streams, pool.map(lambda one: list(_findings(one)), streams), strict=True):
+                documents.append(_shown(out, settings, found, every=verbose))
+        failed = sum(not document["ok"] for document in documents)
+        warned = sum(document["ok"] and _count(document, "warn") > 0 for document in documents)
+        passed = len(documents) - failed - warned
         out.say()
-        out.say(f"{settings.stream_name}: {failed} failed, {counted(warned, 'warning')}, {passed} ok")
+        out.say(f"{counted(len(documents), 'stream')}: {failed} failed, {warned} with warnings, {passed} ok")
     ok = all(document["ok"] for document in documents)
     out.document(documents[0] if len(documents) == 1 else {"ok": ok, "streams": documents})
     if not ok:
         raise typer.Exit(1)
+
+
+def _findings(settings: "Config") -> "Iterator[Finding]":
+    """One by one: some wait for a server that does not answer."""
+    from ch_sink.cli.machine import machine_findings
+    from ch_sink.discovery.findings import findings
+
+    yield from machine_findings(settings)
+    yield from findings(settings)
+
+
+def _shown(out: Output, settings: "Config", findings: "Iterable[Finding]", *, every: bool) -> dict[str, Any]:
+    """Print a stream's findings, ``every`` or those that are not well; returns its document."""
+    found: list[Finding] = []
+    named = False
+    for finding in findings:
+        found.append(finding)
+        if every or finding.level != "ok":
+            if not named and not every:
+                out.say(f"{settings.stream_name}:")
+            named = True
+            out.finding(finding.level, finding.title, finding.detail, finding.remedy)
+    document = _document(settings.stream_name, found)
+    if every:
+        failed, warned, passed = (_count(document, level) for level in ("fail", "warn", "ok"))
+        out.say(f"{settings.stream_name}: {failed} failed, {counted(warned, 'warning')}, {passed} ok")
+        out.say()
+    return document
+
+
+def _count(document: Mapping[str, Any], level: str) -> int:
+    return sum(finding["level"] == level for finding in document["findings"])
 
 
 def _document(stream: str, found: "Sequence[Finding]") -> dict[str, Any]:

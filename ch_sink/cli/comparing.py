@@ -15,8 +15,8 @@ from ch_sink.errors import ConfigError
 if TYPE_CHECKING:
     from ch_sink.config import Config
     from ch_sink.trust.report import Report
-    from ch_sink.trust.stoppable import Check
     from ch_sink.trust.subject import Options, Subject
+    from ch_sink.trust.topic import Check
     from ch_sink.trust.verify import Comparison
     from ch_sink.wiring.process import Stop
 

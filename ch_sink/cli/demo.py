@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ch_sink.cli.output import Output
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
@@ -94,6 +94,8 @@ class _Demo:
 
         self._step("6. Compare the tables with their source")
         different = sum(self._compare(*pair) for pair in zip(STREAMS, configs, strict=True))
+        self._step("7. Compare a rollup with GROUP BY over its source, after all these updates and deletes")
+        different += sum(self._compare_rollup(*pair) for pair in zip(STREAMS, configs, strict=True))
         out.say()
         seconds = time.monotonic() - began
         if different:
@@ -178,6 +180,28 @@ class _Demo:
             after = stored_count(client_of(config), config.clickhouse.database, config.clickhouse.table)
             name = f"{config.clickhouse.database}.{config.clickhouse.table}"
             self.out.say(f"   {name}: {counted(count, 'stored row')} before, {after} after")
+
+    def _compare_rollup(self, stream: "DemoStream", config: "Config") -> int:
+        """Print a rollup next to the source's groups; returns how many differ."""
+        from ch_sink.discovery.wiring import client_of
+        from ch_sink.local.demo import grouped, rolled_up, truth_of
+
+        if not config.rollups:
+            return 0
+        source, stored = grouped(truth_of(self.fixtures, stream)), rolled_up(client_of(config), stream)
+        wrong = sorted(set(source) ^ set(stored))
+        shown = [group for group in source if group in stored][:_SHOWN]
+        self.out.table(
+            ["", "k", "rows", "sum of id"],
+            [
+                [side, *group]
+                for group in (*wrong, *shown)
+                for side, has in (("source", source), ("rollup", stored))
+                if group in has
+            ],
+        )
+        self.out.say(f"{counted(len(source), 'group')}, {f'{len(wrong)} not equal' if wrong else 'all equal'}")
+        return len(wrong)
 
     def _compare(self, stream: "DemoStream", config: "Config") -> int:
         """Print a table next to its source; returns how many rows differ."""

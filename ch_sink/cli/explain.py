@@ -10,7 +10,7 @@ from ch_sink.cli.options import AsJson, KeyJson, Only, Overrides, expecting_a_le
 from ch_sink.cli.output import Output
 
 if TYPE_CHECKING:
-    from ch_sink.trust.life import Biography, Event
+    from ch_sink.trust.biography import Biography, Event
 
 __all__ = ["explain"]
 
@@ -35,8 +35,8 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show every event of the topic for one key, the rule that decided about it, and what is stored."""
+    from ch_sink.trust.biography import Biography
     from ch_sink.trust.explain import explained
-    from ch_sink.trust.life import Biography
 
     out = Output(as_json=as_json)
     found = Biography(key_of(key))

@@ -43,10 +43,9 @@ def purge(
 ) -> None:
     """Remove rows from the disk that were deleted longer ago than ``purge_after``, where no older change can come.
 
-    With --key the rows of one key leave the table, all versions of them, the dead letters, the waiting changes and the
-    hand-over table, and the command says what remains. Exit code 1 if a removal is refused. The stream may run.
+    With --key all that the sink stores of one key goes, and the command says what remains. Exit code 1 if refused.
     """
-    from ch_sink.model.counted import counted
+    from ch_sink.model.address import counted
     from ch_sink.trust.purge import purge_stream
 
     out = Output(as_json=as_json)

@@ -1,7 +1,7 @@
 """``ch_sink repair``: tables are made equal to their source."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ch_sink.trust.mend import Mended
+    from ch_sink.trust.repair import Mended
 
 __all__ = ["repair"]
 
@@ -39,35 +39,35 @@ def repair(
     They are written under versions that every later change beats. Without --apply nothing is written.
     """
     from ch_sink.trust.key import condition_of
-    from ch_sink.trust.mend import repaired
+    from ch_sink.trust.repair import repaired
     from ch_sink.trust.report import lines
 
     out = Output(as_json=as_json)
     if key and where:
         raise ConfigError("--key and --where exclude each other", hint="Leave one of them out.")
     options = options_of(examples, "", where, "", patience, parallel)
-    documents = []
+    documents: list[dict[str, Any]] = []
     ok = True
     each = EachStream(out, load_all(out, configs, overrides, only))
-    for config in each.streams:
-        with each.guard(config):
-            subject, chosen = case_of(config, against, options, context.obj.check)
-            if key:
-                chosen = replace(chosen, condition=condition_of(subject, key_of(key)))
-            done = repaired(subject, chosen, apply=apply, say=say_to(out))
-            out.progress_done()
-            documents.append(done.as_json())
-            ok = ok and done.all_mended
-            for line in [*lines(done.report), *_outcome(done)]:
-                out.say(line)
-    out.document({"streams": [*documents, *each.documents()]})
+    with out.documenting(context.obj, lambda: {"streams": [*documents, *each.documents()]}):
+        for config in each.streams:
+            with each.guard(config):
+                subject, chosen = case_of(config, against, options, context.obj.check)
+                if key:
+                    chosen = replace(chosen, condition=condition_of(subject, key_of(key)))
+                done = repaired(subject, chosen, apply=apply, say=say_to(out))
+                out.progress_done()
+                documents.append(done.as_json())
+                ok = ok and done.all_mended
+                for line in [*lines(done.report), *_outcome(done)]:
+                    out.say(line)
     each.expect_all()
     if not ok:
         raise typer.Exit(1)
 
 
 def _outcome(done: "Mended") -> list[str]:
-    from ch_sink.model.counted import counted
+    from ch_sink.model.address import counted
 
     said = []
     if done.rows:

@@ -1,7 +1,7 @@
 """``ch_sink resync``: tables filled from their source or their topic."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,7 +9,7 @@ from ch_sink.cli.comparing import truth_of
 from ch_sink.cli.each_stream import EachStream
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, one_stream
 from ch_sink.cli.output import Output
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 
 if TYPE_CHECKING:
     from ch_sink.trust.resync import Resynced
@@ -62,20 +62,20 @@ def resync(
     from ch_sink.trust.wiring import refill_of
 
     out = Output(as_json=as_json)
-    documents = []
+    documents: list[dict[str, Any]] = []
     streams = load_all(out, configs, overrides, only)
     if into:
         streams = one_stream(streams, configs[0])
     each = EachStream(out, streams)
-    for config in each.streams:
-        chosen = truth_of(config, against)
-        with each.guard(config):
-            refill = refill_of(config, patience, context.obj.check)
-            done = resynced(refill, apply=apply, against=chosen, into=into, say=out.note)
-            documents.append(done.as_json())
-            for line in _planned(done, chosen) if not apply else _done(done, into):
-                out.say(line)
-    out.document({"streams": [*documents, *each.documents()]})
+    with out.documenting(context.obj, lambda: {"streams": [*documents, *each.documents()]}):
+        for config in each.streams:
+            chosen = truth_of(config, against)
+            with each.guard(config):
+                refill = refill_of(config, patience, context.obj.check)
+                done = resynced(refill, apply=apply, against=chosen, into=into, say=out.note)
+                documents.append(done.as_json())
+                for line in _planned(done, chosen) if not apply else _done(done, into):
+                    out.say(line)
     each.expect_all()
 
 

@@ -13,8 +13,7 @@ import typer
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expect_some, streams_again, watch_topics
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError
-from ch_sink.model.address import Address
-from ch_sink.model.counted import counted
+from ch_sink.model.address import Address, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -237,7 +236,7 @@ def progress(out: Output) -> "Callable[[StreamSummary], None]":
 
 def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
     """A table with one line per stream, and a warning for each that wrote dead letters."""
-    from ch_sink.model.counted import grouped
+    from ch_sink.model.address import grouped
 
     columns = (
         "table",

@@ -31,6 +31,7 @@ from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, SourceErro
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
+    from ch_sink.trust.continuous import Rotation
     from ch_sink.trust.report import Report
     from ch_sink.trust.subject import Options
     from ch_sink.wiring.process import Stop
@@ -157,22 +158,14 @@ def _continuous(
     out: Output, stop: "Stop", configs: "Sequence[Config]", against: str, options: "Options", share: float, rounds: int
 ) -> None:
     """Compare part after part of each table in turn. Raises typer.Exit(1) if the last round found a difference."""
-    from ch_sink.discovery.wiring import states_by_ledger
-    from ch_sink.trust.continuous import Rotation
     from ch_sink.trust.report import lines
     from ch_sink.wiring.process import Stopped
-
-    def rotation(config: "Config") -> Rotation:
-        subject, chosen = case_of(config, against, options, stop.check)
-        [(states, _)] = states_by_ledger([config])
-        name = config.stream_name
-        return Rotation(subject, chosen, lambda c: states.compare({name: c}), states.read([name])[name].compared)
 
     each = EachStream(out, configs)
     turning: dict[str, Rotation] = {}
     for config in configs:
         with each.guard(config):
-            turning[config.stream_name] = rotation(config)
+            turning[config.stream_name] = _rotation(config, against, options, stop)
 
     def step(config: "Config") -> None:
         one = turning[config.stream_name]
@@ -214,3 +207,14 @@ def _continuous(
     each.expect_all()
     if any(one["differences"] for one in found) or not all(one.equal for one in turning.values()):
         raise typer.Exit(1)
+
+
+def _rotation(config: "Config", against: str, options: "Options", stop: "Stop") -> "Rotation":
+    """One table's comparison part by part. Raises ChSinkError."""
+    from ch_sink.discovery.wiring import states_by_ledger
+    from ch_sink.trust.continuous import Rotation
+
+    subject, chosen = case_of(config, against, options, stop.check)
+    [(states, _)] = states_by_ledger([config])
+    name = config.stream_name
+    return Rotation(subject, chosen, lambda c: states.compare({name: c}), states.read([name])[name].compared)

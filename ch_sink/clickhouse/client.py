@@ -310,8 +310,7 @@ class Client:
         settings: Settings,
         doing: str | None = None,
         retry: Retry | None = None,
-        query: str | None = None,
-        columns: Sequence[str] = (),
+        query: tuple[Sequence[str], str] | None = None,
         query_id: str = "",
         by_content: bool = False,
     ) -> int:
@@ -322,17 +321,17 @@ class Client:
 
         Args:
             table: a quoted, qualified name.
-            query: a SELECT over ``input(…)``, which stands for the rows.
-            columns: the columns that it fills; by default those of the rows.
+            query: names of columns, and a SELECT over ``input(…)`` of the rows that fills them.
             query_id: how the ids of the requests begin; by default the server draws one.
             by_content: the deduplication token is extended by a digest of the bytes sent.
         """
         body = to_stream(one_batch(rows), self.settings.compression)
         if by_content:
             settings = {**settings, _TOKEN: f"{settings[_TOKEN]}/{blake2b(body, digest_size=16).hexdigest()}"}
-        filled = ", ".join(map(quote, columns or rows.column_names))
+        columns, select = query or (rows.column_names, "")
+        filled = ", ".join(map(quote, columns))
         # In the statement: the HTTP library goes over a URL character by character, four times.
-        target = " ".join(filter(None, (f"{table} ({filled})", self._clause(settings), query)))
+        target = " ".join(filter(None, (f"{table} ({filled})", self._clause(settings), select)))
         if len(body) <= _SMALL:
             statement, body = None, memoryview(f"INSERT INTO {target} FORMAT ArrowStream\n".encode() + body)
         else:

@@ -201,8 +201,8 @@ def _column(table: TargetTable, name: str) -> Column:
 
 # Sub-queries of a Distributed table have ids of their own, and chDB gives every query its own.
 _ID = "if(startsWith(initial_query_id, 'ch_sink/'), initial_query_id, Settings['log_comment'])"
-# By its text: an insert that waits for its first rows has no query_kind yet. A rollup is filled by a CREATE.
-_INSERT = "match(trimLeft(query), '(?i)^(INSERT|CREATE OR REPLACE TABLE)')"
+# By its text: an insert that waits for its first rows has no query_kind yet.
+_INSERT = "startsWith(upper(trimLeft(query)), 'INSERT')"
 _POLL = 0.1
 _PROCESSES = "system.processes"
 _SKIP: dict[str, str | int] = {"skip_unavailable_shards": 1, "connect_timeout_with_failover_ms": 3000}

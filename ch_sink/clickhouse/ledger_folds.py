@@ -118,10 +118,6 @@ class LedgerFolds:
         """The stream has no results."""
         self._counts = {}
 
-    def forget(self) -> None:
-        """Count the results again before the next fold."""
-        self._counts = None
-
     def due(self) -> list[Place]:
         """The partitions with so many results that they are to be folded."""
         if self._counts is None:

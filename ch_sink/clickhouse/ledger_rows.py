@@ -190,37 +190,25 @@ def intent_of(r: Mapping[str, Any]) -> RangeIntent:
 
 def result_of(r: Mapping[str, Any]) -> FinishedRange:
     """The result of a row, with its times in milliseconds."""
-    return FinishedRange(
-        topic=r["topic"],
-        topic_id=r["topic_id"],
-        partition=r["partition"],
-        start=r["start_offset"],
-        end=r["end_offset"],
-        counts=_counts_of(r, int(json.loads(r["fact"]).get("top", 0)) if r["fact"] else 0),
-        state=r["state"],
-        started=r["started_ms"] / 1000,
-        finished=r["finished_ms"] / 1000,
-        run_id=r["run_id"],
-        batch=r["batch"],
-        steps=steps_of(r["fact"]),
-    )
+    top = int(json.loads(r["fact"]).get("top", 0)) if r["fact"] else 0
+    return FinishedRange(**_figures_of(r, top), run_id=r["run_id"], batch=r["batch"])
 
 
 def summary_of(r: Mapping[str, Any]) -> RangeSummary:
     """The summary of a row, with its times in milliseconds."""
-    return RangeSummary(
-        topic=r["topic"],
-        topic_id=r["topic_id"],
-        partition=r["partition"],
-        start=r["start_offset"],
-        end=r["end_offset"],
-        batches=r["batches"],
-        counts=_counts_of(r),
-        state=r["state"],
-        started=r["started_ms"] / 1000,
-        finished=r["finished_ms"] / 1000,
-        steps=steps_of(r["fact"]),
-    )
+    return RangeSummary(**_figures_of(r), batches=r["batches"])
+
+
+def _figures_of(r: Mapping[str, Any], top: int = 0) -> dict[str, Any]:
+    """What results and summaries have in common."""
+    return {name: r[name] for name in ("topic", "topic_id", "partition", "state")} | {
+        "start": r["start_offset"],
+        "end": r["end_offset"],
+        "counts": _counts_of(r, top),
+        "started": r["started_ms"] / 1000,
+        "finished": r["finished_ms"] / 1000,
+        "steps": steps_of(r["fact"]),
+    }
 
 
 def totals_of(r: Mapping[str, Any], state: str) -> PartitionTotals:

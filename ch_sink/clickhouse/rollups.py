@@ -1,8 +1,9 @@
 """Rollups on the server: their types, their filling from the table, and the insert of a chunk's difference.
 
-A filling computes a rollup from the table and puts it in place by one statement. Nothing may change the table
+A filling computes a rollup from the table, beside the former one, and exchanges both. Nothing may change the table
 meanwhile, and no insert that was meant for the former rollup may reach the table after it: so whoever fills has
-superseded every execution first (`Fence`), and the statement itself asks the fence, as inserts do.
+superseded every execution first (`Fence`), and the filling itself asks the fence, as inserts do. (CREATE OR REPLACE
+TABLE would be one statement; 26.3 then refuses inserts into the new table, if it has a deduplication window.)
 """
 
 import logging
@@ -27,6 +28,8 @@ __all__ = ["expect_free_names", "fill_rollups", "planned_rollups", "roll_up"]
 
 log = logging.getLogger("ch_sink")
 
+_FILLING = "__ch_sink_filling_"
+"""Between the names of a rollup and of the execution that fills it."""
 _ONE_BLOCK: dict[str, str | int] = {
     # The groups of a chunk are one block, one part and one token.
     "group_by_two_level_threshold": 0,
@@ -121,20 +124,38 @@ def fill_rollups(
         await_earlier_inserts(client, table, fence)
     for rollup in wanted:
         log.info("filling rollup %s from %s", rollup.choice.name, rollup.table.replace("`", ""))
-        _fill(client, table, rollup, fences[-1])
+        _drop_leftovers(client, rollup)
+        _fill(client, table, rollup, fences[-1], exists=rollup.choice.name in comments)
         client.command(rollup.create_view(), doing=f"create view {rollup.view}")
     return [rollup.choice.name for rollup in wanted]
 
 
-def _fill(client: Client, table: TargetTable, rollup: Rollup, fence: Fence) -> None:
+def _drop_leftovers(client: Client, rollup: Rollup) -> None:
+    """Drop what former fillings have left: one that is frozen before it exchanges the tables can no longer do so."""
+    found = client.rows(
+        "SELECT name FROM system.tables WHERE database = {database:String} AND startsWith(name, {name:String})",
+        {"database": rollup.database, "name": f"{rollup.choice.name}{_FILLING}"},
+        doing=f"look for fillings of rollup {rollup.choice.name}",
+    )
+    for row in found:
+        _drop(client, rollup, str(row["name"]))
+
+
+def _drop(client: Client, rollup: Rollup, name: str) -> None:
+    client.command(f"DROP TABLE IF EXISTS {quote(rollup.database)}.{quote(name)} SYNC", doing=f"drop {name}")
+
+
+def _fill(client: Client, table: TargetTable, rollup: Rollup, fence: Fence, *, exists: bool) -> None:
+    """Compute the rollup beside its table, then let the tables change places."""
+    name = f"{rollup.choice.name}{_FILLING}{fence.execution}"
     fence.check()
+    client.command(rollup.create(name), doing=f"create {name}")
     try:
         client.command(
-            rollup.fill(fence.condition),
-            settings={**EVERY_TYPE, "use_query_cache": 0},
+            rollup.fill(name, fence.condition),
+            settings={**EVERY_TYPE, "use_query_cache": 0, "insert_deduplicate": 0},
             of=table,
             doing=f"fill rollup {rollup.choice.name}",
-            # One that still runs may put an old rollup in place later: the next filling kills and awaits it.
             again=False,
             query_id=fence.query_id,
         )
@@ -142,6 +163,11 @@ def _fill(client: Client, table: TargetTable, rollup: Rollup, fence: Fence) -> N
         if error.code in SUPERSEDED:
             fence.check()
         raise
+    own = f"{quote(rollup.database)}.{quote(name)}"
+    swap = f"EXCHANGE TABLES {own} AND {rollup.qualified}" if exists else f"RENAME TABLE {own} TO {rollup.qualified}"
+    client.command(swap, doing=f"put rollup {rollup.choice.name} in place", again=False)
+    if exists:
+        _drop(client, rollup, name)
 
 
 def roll_up(
@@ -179,10 +205,9 @@ def roll_up(
         client.insert(
             rollup.qualified,
             block,
-            columns=[name for name, _ in rollup.columns],
             settings={**settings, **SETTINGS, **_ONE_BLOCK, "insert_deduplication_token": token},
             doing=f"add {rows.num_rows} rows to rollup {rollup.choice.name}",
-            query=query,
+            query=([name for name, _ in rollup.columns], query),
             query_id=fence.query_id if fence is not None and condition else "",
         )
     except ClickHouseError as error:

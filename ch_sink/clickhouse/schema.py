@@ -21,10 +21,10 @@ from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.arrow import arrow_type, carried
+from ch_sink.types.build import is_constant
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
-from ch_sink.types.defaults import is_constant
 from ch_sink.types.sql import quote
 
 __all__ = ["detect", "execute", "fixed_settings", "has_nullable_tuple", "require_settings", "server_facts"]

@@ -24,8 +24,8 @@ from ch_sink.table.model import TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.truncate import own_rows, truncate_statement
 from ch_sink.types import clickhouse_type
-from ch_sink.types.choices import TypeChoices
 from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import quote
 
@@ -59,13 +59,12 @@ def run_statement(client: Client, statement: Statement) -> Outcome:
 
 def _definition(client: Client, statement: Statement) -> str:
     """The object's definition, empty if it does not exist or is not visible to the user."""
-    sql = _DEFINITIONS.get(statement.kind)
-    if sql is None:
+    if statement.kind not in _DEFINITIONS:
         return ""
     values = {"name": statement.name, "database": statement.database, "table": statement.table}
-    where = {name: value for name, value in values.items() if f"{{{name}:" in sql}
+    where = {name: value for name, value in values.items() if f"{{{name}:" in _DEFINITIONS[statement.kind]}
     try:
-        found = client.rows(sql, where, doing="look for what exists")
+        found = client.rows(_DEFINITIONS[statement.kind], where, doing="look for what exists")
     except ClickHouseError:
         return ""
     return str(found[0]["definition"]) if found else ""

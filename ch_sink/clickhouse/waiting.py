@@ -16,7 +16,7 @@ from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.fence import SETTINGS, SUPERSEDED, fenced
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
 from ch_sink.errors import ClickHouseError
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.ports import AppliedSwap, Fence, HandedOver, PendingRecord
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type
@@ -197,7 +197,9 @@ class ClickHousePending:
             return
         query = fenced([(name, _TYPES[name]) for name in _SCHEMA.names], fence.condition)
         try:
-            self.client.insert(stored.qualified, rows, settings=_FENCED, query=query, query_id=fence.query_id)
+            self.client.insert(
+                stored.qualified, rows, settings=_FENCED, query=(rows.column_names, query), query_id=fence.query_id
+            )
         except ClickHouseError as error:
             if error.code in SUPERSEDED:
                 fence.check()

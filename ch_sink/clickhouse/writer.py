@@ -120,7 +120,9 @@ class ClickHouseWriter:
         query = fenced_query(self._table, rows, condition)
         query_id = fence.query_id if fence is not None and condition else ""
         try:
-            return self._client.insert(self._table.qualified, rows, **options, query=query, query_id=query_id)
+            return self._client.insert(
+                self._table.qualified, rows, **options, query=(rows.column_names, query), query_id=query_id
+            )
         except ClickHouseError as error:
             if fence is not None and error.code in SUPERSEDED:
                 fence.check()

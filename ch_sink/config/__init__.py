@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ch_sink.config.expansion import Expansion, expand
-from ch_sink.config.job import Job, load_job
+from ch_sink.config.job import Job, load_job, load_rows
 from ch_sink.config.model import Config
 from ch_sink.config.naming import SourceNames
 from ch_sink.config.sections import (
@@ -30,6 +30,7 @@ __all__ = [
     "expand",
     "load",
     "load_job",
+    "load_rows",
 ]
 
 

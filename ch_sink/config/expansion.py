@@ -1,6 +1,6 @@
 """From the files of a job and the topics that exist to one configuration for each stream. No I/O."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 
 from ch_sink.config.job import Job
@@ -56,52 +56,27 @@ def expand(
         known: the topics that were read before, whose tables are not given to others; asked if topics are refused.
     """
     _expect_own_names(jobs)
-    running = {(c.kafka.bootstrap, c.kafka.topic): c for c in taken}
-    by_name = {c.stream_name: c for c in taken}
-    streams: list[_Found] = []
-    skipped: list[str] = []
-    empty: list[str] = []
-    refused: dict[str, ChSinkError] = {}
+    taken = list(taken)
+    found = _Streams(look, {(c.kafka.bootstrap, c.kafka.topic): c for c in taken}, {c.stream_name: c for c in taken})
     notes: list[str] = []
     for job in jobs:
         if job.topics is None:
-            streams.append(_Found(job, job.only()))
+            found.streams.append(_Found(job, job.only()))
             continue
         topics = existing(job)
         mine = job.topics.among(topics if not only_topic else {only_topic}.intersection(topics))
         notes += _notes(job, mine, topics) if not only_topic else []
         for topic in mine:
-            has = running.get((job.usual.kafka.bootstrap, topic))
-            variant = job.variant(topic)
-            if variant.skip:
-                skipped.append(topic)
-            elif has is not None and not variant.splits(topic):
-                streams.append(_Found(job, has))
-            elif not variant.needs_event(topic):
-                streams.append(_Found(job, variant.bind(topic)))
-            else:
-                try:
-                    sources = sorted(look(variant.config, topic), key=astuple)
-                except ChSinkError as error:
-                    refused[topic] = error
-                    continue
-                if not sources:
-                    empty.append(topic)
-                for source in sources if variant.splits(topic) else sources[:1]:
-                    try:
-                        config = variant.bind(topic, source)
-                    except ChSinkError as error:
-                        refused[topic] = error
-                    else:
-                        streams.append(_Found(job, by_name.get(config.stream_name, config)))
-    sound, clashes = _without_clashes(streams, by_name.keys(), ())
+            found.add(job, topic)
+    sound, clashes = _without_clashes(found.streams, found.by_name.keys(), ())
     read_before: Collection[str] = ()
-    if clashes or refused:
+    if clashes or found.refused:
         # Of two topics for one table, the one that has read something keeps it.
         read_before = known()
-        sound, clashes = _without_clashes(streams, by_name.keys(), read_before)
-    ran_before = bool(running) or any(config.kafka.topic in read_before for config in sound)
-    return Expansion(tuple(sound), tuple(skipped), tuple(empty), refused | clashes, tuple(notes), ran_before)
+        sound, clashes = _without_clashes(found.streams, found.by_name.keys(), read_before)
+    ran_before = bool(taken) or any(config.kafka.topic in read_before for config in sound)
+    refused = found.refused | clashes
+    return Expansion(tuple(sound), tuple(found.skipped), tuple(found.empty), refused, tuple(notes), ran_before)
 
 
 def _expect_own_names(jobs: Sequence[Job]) -> None:
@@ -138,6 +113,46 @@ class _Found:
 
     job: Job
     config: Config
+
+
+@dataclass(slots=True)
+class _Streams:
+    """The streams of topics, as far as they are known, and the topics that have none."""
+
+    look: Look
+    running: Mapping[tuple[str, str], Config]
+    """Brokers and topic → a stream that runs already."""
+    by_name: Mapping[str, Config]
+    streams: list[_Found] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    refused: dict[str, ChSinkError] = field(default_factory=dict)
+
+    def add(self, job: Job, topic: str) -> None:
+        """Add the streams of a topic."""
+        has = self.running.get((job.usual.kafka.bootstrap, topic))
+        variant = job.variant(topic)
+        if variant.skip:
+            self.skipped.append(topic)
+        elif has is not None and not variant.splits(topic):
+            self.streams.append(_Found(job, has))
+        elif not variant.needs_event(topic):
+            self.streams.append(_Found(job, variant.bind(topic)))
+        else:
+            try:
+                sources = sorted(self.look(variant.config, topic), key=astuple)
+            except ChSinkError as error:
+                self.refused[topic] = error
+                return
+            if not sources:
+                self.empty.append(topic)
+            for source in sources if variant.splits(topic) else sources[:1]:
+                try:
+                    config = variant.bind(topic, source)
+                except ChSinkError as error:
+                    self.refused[topic] = error
+                else:
+                    self.streams.append(_Found(job, self.by_name.get(config.stream_name, config)))
 
 
 def _without_clashes(

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from ch_sink.config.naming import SourceNames, Topics, fields_in, needs_event, r
 from ch_sink.config.tree import KeyPath, Tree, config_error, read, read_secret_files
 from ch_sink.errors import ConfigError
 
-__all__ = ["SOURCE_COLUMN", "Job", "Variant", "load_job"]
+__all__ = ["SOURCE_COLUMN", "Job", "Variant", "load_job", "load_rows"]
 
 SOURCE_COLUMN = "_source"
 """The column that tells the topics of a merged table apart, if ``columns.add`` has none."""
@@ -126,7 +126,27 @@ def load_job(path: str | Path, overrides: Sequence[str] = (), environ: Mapping[s
     Raises:
         ConfigError: with the file, the line of every wrong key, and the nearest valid name.
     """
-    tree = read(Path(path), overrides, os.environ if environ is None else environ)
+    return _job(read(Path(path), overrides, os.environ if environ is None else environ))
+
+
+def load_rows(config: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), topic: str = "") -> Config:
+    """The configuration of a stream whose records a DataFrame brings: ``kafka`` needs no brokers.
+
+    Args:
+        config: a file, or what it would hold.
+        topic: what ``kafka.topic`` is if it is not given; empty if it must be.
+
+    Raises:
+        ConfigError: as ``load_job``; also for several topics.
+    """
+    tree = read(config if isinstance(config, Mapping) else Path(config), overrides, os.environ)
+    if topic and isinstance(kafka := tree.values.setdefault("kafka", {}), dict):
+        kafka.setdefault("topic", topic)
+    tree.without_brokers = True
+    return _job(tree).only()
+
+
+def _job(tree: Tree) -> Job:
     read_secret_files(tree)
     topics = _topics(tree)
     exceptions = _exceptions(tree)
@@ -199,7 +219,7 @@ def _renamed(tree: Tree) -> Tree:
                 hint="Keep state_tables.",
             )
         values["tables"] = values.pop("state_tables")
-    return Tree(tree.name, values, origin)
+    return replace(tree, values=values, origin=origin)
 
 
 def _exception(base: Tree, place: str, given: dict[str, Any]) -> Variant:
@@ -227,7 +247,7 @@ def _exception(base: Tree, place: str, given: dict[str, Any]) -> Variant:
             )
     merged = {**base.values, **{key: _over(base.values.get(key), value) for key, value in rest.items()}}
     origin = {**base.origin, **{path[2:]: line for path, line in base.origin.items() if path[:2] == here}}
-    return Variant(_config(Tree(base.name, merged, origin)), match, skip, where)
+    return Variant(_config(replace(base, values=merged, origin=origin)), match, skip, where)
 
 
 def _over(usual: Any, own: Any) -> Any:
@@ -237,7 +257,7 @@ def _over(usual: Any, own: Any) -> Any:
 
 def _config(tree: Tree) -> Config:
     try:
-        config = Config.model_validate(tree.values)
+        config = Config.model_validate(tree.values, context={"without_brokers": tree.without_brokers})
     except ValidationError as error:
         # Without its cause: pydantic's own text may show what was given.
         raise config_error(tree, error) from None

@@ -341,4 +341,4 @@ class Config(Section):
     @classmethod
     def from_task_json(cls, text: str) -> Self:
         """The reverse of :meth:`to_task_json`."""
-        return cls.model_validate_json(text)
+        return cls.model_validate_json(text, context={"without_brokers": True})

@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     SecretStr,
     SerializationInfo,
+    ValidationInfo,
     WithJsonSchema,
     field_serializer,
     field_validator,
@@ -21,7 +22,7 @@ from pydantic import (
 from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, REGISTRY_PREFIX, SECRETS
 from ch_sink.errors import ConfigError
 from ch_sink.model.address import Address
-from ch_sink.types.choices import JsonType, TypeChoices
+from ch_sink.types.column import JsonType, TypeChoices
 
 __all__ = [
     "ClickHouseSection",
@@ -181,15 +182,15 @@ class KafkaSection(Section):
         return {"properties": properties, "secrets": secrets, **rest}
 
     @model_validator(mode="after")
-    def _has_brokers(self) -> Self:
-        if not self.properties.get("bootstrap.servers") and not self.properties.get("metadata.broker.list"):
+    def _has_brokers(self, info: ValidationInfo) -> Self:
+        if not self.bootstrap and not (info.context or {}).get("without_brokers"):
             raise ValueError("bootstrap.servers is missing; it lists the brokers as host:port, separated by commas")
         return self
 
     @property
     def bootstrap(self) -> str:
-        """The brokers, as written."""
-        return self.properties.get("bootstrap.servers") or self.properties["metadata.broker.list"]
+        """The brokers, as written; empty where a DataFrame brings the records."""
+        return self.properties.get("bootstrap.servers") or self.properties.get("metadata.broker.list", "")
 
     def client(self) -> dict[str, str]:
         """The properties for librdkafka, secrets in the clear."""

@@ -6,6 +6,7 @@ is wrong is reported at once, each problem with its line and the nearest valid n
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -34,6 +35,8 @@ class Tree:
     values: dict[str, Any] = field(default_factory=dict)
     origin: dict[KeyPath, str] = field(default_factory=dict)
     """Key path → "line 7", "environment variable X" or "--set x"."""
+    without_brokers: bool = False
+    """A DataFrame brings the records: ``kafka`` need not name brokers."""
 
     def where(self, path: KeyPath) -> str:
         """Origin of a key, else of the nearest section around it or key in it."""
@@ -57,12 +60,12 @@ class Tree:
         self.origin[path] = origin
 
 
-def read(path: Path, overrides: Sequence[str], environ: Mapping[str, str]) -> Tree:
-    """File, then environment, then ``--set``; the later wins.
+def read(given: Path | Mapping[str, Any], overrides: Sequence[str], environ: Mapping[str, str]) -> Tree:
+    """File or what it would hold, then environment, then ``--set``; the later wins.
 
     Raises ConfigError for a missing file, one that is not a YAML mapping, a duplicate key or a malformed override.
     """
-    tree = _file(path)
+    tree = _file(given) if isinstance(given, Path) else Tree("the configuration", deepcopy(dict(given)))
     known = by_environment_name()
     for name in sorted(environ):
         if name.startswith(PREFIX):

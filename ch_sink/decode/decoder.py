@@ -10,23 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.decode.assemble import Part, Shape, assemble
-from ch_sink.decode.event_keys import give_key, pick
+from ch_sink.decode.event_keys import KeyReader, give_key, pick
 from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, FramingError
-from ch_sink.decode.isolate import Found, isolate
+from ch_sink.decode.isolate import Attempt, Found, isolate
 from ch_sink.decode.json.columns import Fault
-from ch_sink.decode.kafka_keys import KeyReader
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.key_learning import KeyLearner
 from ch_sink.decode.mongodb import DocumentKeys
-from ch_sink.decode.readers import Readers, avro_as_json
-from ch_sink.decode.tombstones import Tombstones
+from ch_sink.decode.readers import Readers, Tombstones, avro_as_json
 from ch_sink.decode.unknown_columns import joined
-from ch_sink.errors import ConfigError
+from ch_sink.errors import ConfigError, DecodeError
 from ch_sink.model.change import ChangeBatch, Half, Records, Skipped
-from ch_sink.model.policy import Policy
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.model.values import Enclosed, Values, inner
 from ch_sink.ports import History, SchemaRegistry
+from ch_sink.sources import RefusedConnector
 from ch_sink.table.model import TargetTable
 
 __all__ = ["Decoder"]
@@ -166,7 +164,7 @@ class Decoder:
         return None
 
     def _values(self, records: Records, index: Sequence[int], profile: TopicProfile, reader: KeyReader) -> Found:
-        return isolate(records, index, lambda records, some: self._attempt(records, some, profile, reader))
+        return _isolated(records, index, profile, lambda records, some: self._attempt(records, some, profile, reader))
 
     def _null_values(
         self,
@@ -192,7 +190,7 @@ class Decoder:
             give_key(part, records, reader)
             return Found(parts=[part])
 
-        out = isolate(records, deletes, attempt)
+        out = _isolated(records, deletes, profile, attempt)
         if len(deletes) < len(places):
             gone = set(deletes)
             out.skip({Skipped.TOMBSTONE: [place for place in places if place not in gone]})
@@ -224,6 +222,20 @@ class Decoder:
                 at = records.offsets[read.part.source_index]
                 out.unknown.extend(replace(column, first_offset=int(at[i])) for i, column in read.unknown)
         return out
+
+
+def _isolated(records: Records, index: Sequence[int], profile: TopicProfile, attempt: Attempt) -> Found:
+    """As `isolate`; once the topic's connector is known, an event that names a refused one is a bad record."""
+
+    def one(records: Records, some: Sequence[int]) -> Found:
+        try:
+            return attempt(records, some)
+        except RefusedConnector as error:
+            if not profile.connector:
+                raise
+            raise DecodeError(error.message) from error
+
+    return isolate(records, index, one)
 
 
 def _digest(table: TargetTable, policy: Policy) -> str:

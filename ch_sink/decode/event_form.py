@@ -1,15 +1,31 @@
-"""What a JSON object on a topic is: a change-event envelope, a flattened row, or neither."""
+"""What a record is: a change-event envelope, a flattened row, or one of the kinds that change no row."""
 
 from collections.abc import Collection
 from enum import Enum
+from typing import Any
 
 import msgspec
 
+from ch_sink.errors import DecodeError
 from ch_sink.model.change import Skipped
 from ch_sink.model.policy import EventPolicy
 from ch_sink.types.connect import SourceType
+from ch_sink.types.converter import shown
 
-__all__ = ["Form", "Forms", "OtherForm", "skipped_kind"]
+__all__ = [
+    "DELETED",
+    "FIELDS",
+    "WINDOW",
+    "Form",
+    "Forms",
+    "OtherForm",
+    "changes_no_row",
+    "classify",
+    "classify_document",
+    "is_signal",
+    "row_operations",
+    "skipped_kind",
+]
 
 
 class OtherForm(Exception):
@@ -29,7 +45,8 @@ _BOUNDARY = frozenset(("status", "id", "event_count", "data_collections"))
 _SCHEMA_CHANGES = (frozenset(("source", "ddl")), frozenset(("source", "tableChanges")))
 _NOTIFICATION = frozenset(("id", "type", "aggregate_type", "additional_data"))
 _IMAGES = frozenset(("before", "after", "source"))
-_DELETED = "__deleted"
+DELETED = "__deleted"
+"""The mark of a deleted row: this name never has a prefix."""
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -65,7 +82,7 @@ class Forms:
             return Form.FLATTENED
         if "op" in found and not found.isdisjoint(_IMAGES):
             return Form.ENVELOPE
-        if _DELETED in found:
+        if DELETED in found:
             return Form.FLATTENED
         # If few fields match the table's columns, the record is a row of another table or not a row.
         row = {n for n in found if not (self._prefix and n.startswith(self._prefix))} | (found & self._columns)
@@ -88,3 +105,96 @@ class Forms:
             return self.of_names(_names.decode(payload))
         except (msgspec.DecodeError, ValueError, RecursionError):
             return Form.ENVELOPE
+
+
+row_operations = frozenset("crudt")
+"""Operations that become rows of a ChangeBatch."""
+
+
+def classify(op: str, payload: bytes) -> Skipped:
+    """The kind of a payload whose ``op`` (empty: it has none) is no row change.
+
+    Raises DecodeError if it is of no known kind.
+    """
+    if op == "m":
+        return Skipped.MESSAGE
+    if op:
+        raise DecodeError(f"unknown operation {shown(op)}", hint="known are c, r, u, d, t and m")
+    try:
+        found = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DecodeError(f"not JSON: {error}") from error
+    return classify_document(found)
+
+
+def changes_no_row(found: Any, columns: Collection[str], prefix: str) -> bool:
+    """Whether a payload is of a kind that changes no row, so that its key is not necessarily a row's.
+
+    ``columns``: the table's; records that have no other fields are its rows. ``prefix``: as of ``names_signal``.
+    """
+    if not isinstance(found, dict) or found.keys() <= set(columns):
+        return False
+    if skipped_kind(found.keys()) is not None or _is_message(found):
+        return True
+    return not set(columns) >= FIELDS and names_signal(found, prefix)
+
+
+def _is_message(found: dict[str, Any]) -> bool:
+    """Whether an object is a logical message; a flattened row may have a column ``op`` that holds "m"."""
+    return found.get("op") == "m" and isinstance(found.get("message"), dict) and isinstance(found.get("source"), dict)
+
+
+def classify_document(found: Any) -> Skipped:
+    """The kind of a document that has no ``op``. Raises DecodeError like :func:`classify`."""
+    if not isinstance(found, dict):
+        raise DecodeError(f"expected a change event, found {shown(found)}")
+    names = found.keys()
+    kind = skipped_kind(names)
+    if kind is not None:
+        return kind
+    # Only some of the kind's fields, which is enough for a record that is not a row of the table.
+    if found.get("status") in ("BEGIN", "END") and "id" in names:
+        return Skipped.TRANSACTION
+    if "ddl" in names or "tableChanges" in names:
+        return Skipped.SCHEMA_CHANGE
+    if names == FIELDS and names_signal(found, ""):
+        return Skipped.WATERMARK
+    listed = ", ".join(repr(n) for n in list(names)[:8])
+    raise DecodeError(
+        f"not a change event: its fields ({listed}) do not include 'op'",
+        hint="the topic holds neither Debezium envelopes nor flattened rows of this table "
+        "(events: flattened reads every object as a row)",
+    )
+
+
+FIELDS = frozenset(("id", "type", "data"))
+"""Columns of every signal table."""
+WINDOW = b"snapshot-window-"
+SIGNALS = frozenset(
+    """
+    snapshot-window-open snapshot-window-close execute-snapshot stop-snapshot pause-snapshot resume-snapshot log
+    schema-changes set-binlog-position
+    """.split()
+)
+
+
+def is_signal(payload: bytes, prefix: str) -> bool:
+    """Whether an envelope or a flattened row is a signal: the window of an incremental snapshot opens, …
+
+    ``prefix``: the prefix of fields that flattening adds to a row.
+    """
+    try:
+        return names_signal(msgspec.json.decode(payload), prefix)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+
+
+def names_signal(found: Any, prefix: str) -> bool:
+    """:func:`is_signal` of a decoded payload."""
+    if not isinstance(found, dict):
+        return False
+    image = found.get("after") or found.get("before") or found
+    if not isinstance(image, dict):
+        return False
+    names = {n for n in image if n != DELETED and not (prefix and n.startswith(prefix))}
+    return names == FIELDS and isinstance(image["type"], str) and image["type"] in SIGNALS

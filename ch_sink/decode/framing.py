@@ -15,8 +15,7 @@ import msgspec
 import numpy as np
 
 from ch_sink.decode.avro.schema import Node, parse, source_type
-from ch_sink.decode.native.joined import Joined, joined
-from ch_sink.decode.native.library import address, library
+from ch_sink.decode.native.library import Joined, address, joined, library
 from ch_sink.decode.native.scan import FEWEST
 from ch_sink.errors import DecodeError
 from ch_sink.model.values import Enclosed

@@ -10,26 +10,21 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ch_sink.decode.avro.columns import read_keys
-from ch_sink.decode.avro.layout import AvroColumn, columns_of
+from ch_sink.decode.avro.columns import AvroColumn, columns_of, read_keys
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.aliases import alias, object_decoder, with_names
-from ch_sink.decode.json.rows import ColumnReader
+from ch_sink.decode.json.layout import ColumnReader, alias, object_decoder, with_names
 from ch_sink.decode.json.scanned import Programs, column_of
-from ch_sink.decode.key_literals import as_written
-from ch_sink.decode.native.library import library
-from ch_sink.decode.native.program import Keep, Member, Members, Skip
+from ch_sink.decode.native.library import Keep, Member, Members, Skip, library
 from ch_sink.decode.native.scan import Scan
 from ch_sink.errors import DecodeError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter, Encoding, converter
 from ch_sink.types.column import Column
-from ch_sink.types.connect import SourceType
+from ch_sink.types.connect import Field, SourceType, of_system
 from ch_sink.types.converter import nullable
-from ch_sink.types.propagated_type import of_system
 
-__all__ = ["KeyLayouts", "NamedColumns"]
+__all__ = ["KeyLayouts", "as_written"]
 
 NamedColumns = tuple[tuple[str, ...], list[pa.Array]]
 """Names of the key's columns, in the key's order, and their values."""
@@ -272,3 +267,23 @@ def _of_system(framed: Framed, connector: str) -> Framed:
         return framed
     schema = of_system({"": framed.schema}, connector)[""]
     return framed if schema == framed.schema else replace(framed, schema=schema)
+
+
+def as_written(fields: Sequence[Field], payload: bytes) -> tuple[Field, ...]:
+    """The key's fields; a field that is declared as an integer but written as text becomes text.
+
+    SingleStore's ``InternalId`` is declared int64 and shown as 24 digits of text, which no int64 holds.
+    """
+    if all(field.type.kind != "int64" for field in fields):
+        return tuple(fields)
+    try:
+        found = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return tuple(fields)
+    texts = {name for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else set()
+    return tuple(
+        replace(f, type=SourceType("string", optional=f.type.optional))
+        if f.type.kind == "int64" and f.name in texts
+        else f
+        for f in fields
+    )

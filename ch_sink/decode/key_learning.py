@@ -1,5 +1,6 @@
 """Which columns the key of a topic has, learned from the first record that shows them."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -7,20 +8,18 @@ import msgspec
 
 from ch_sink.decode.avro.columns import holds_documents
 from ch_sink.decode.avro.events import as_json
+from ch_sink.decode.event_form import changes_no_row
 from ch_sink.decode.framing import Envelopes
 from ch_sink.decode.isolate import of_record
-from ch_sink.decode.json.survey import connector_in
+from ch_sink.decode.json.reader import connector_in
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb import is_document_event, key_column_name
-from ch_sink.decode.record_kinds import changes_no_row
-from ch_sink.decode.struct_text import REMEDY, is_struct_text, reason
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.model.change import Records
-from ch_sink.model.policy import Policy
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.table.model import TargetTable
 
-__all__ = ["KeyLearner"]
+__all__ = ["REMEDY", "KeyLearner", "is_struct_text", "reason"]
 
 
 class KeyLearner:
@@ -146,3 +145,31 @@ class KeyLearner:
                 raise
             return False
         return changes_no_row(found, self._names, self._policy.events.fields_prefix)
+
+
+_STRUCT_TEXT = re.compile(rb"(Struct)?\{.*\}", re.DOTALL)
+REMEDY = (
+    "Set key.converter to org.apache.kafka.connect.json.JsonConverter (or Avro's) at the connector and take a "
+    "new snapshot into a new topic. If the key is one column, an ExtractField$Key transformation before "
+    "StringConverter works too: then name the column with key_columns."
+)
+
+
+def is_struct_text(key: bytes) -> bool:
+    """Whether a key is the text that Java prints for a struct or map, such as ``Struct{id=1}``."""
+    if _STRUCT_TEXT.fullmatch(key) is None:
+        return False
+    try:
+        msgspec.json.decode(key)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return True
+    return False
+
+
+def reason(topic: str, key: bytes) -> str:
+    """Why a topic with such a key cannot be read."""
+    text = key.decode(errors="replace")[:80]
+    return (
+        f"the keys of topic {topic} are text such as {text!r}: StringConverter wrote the key's struct as text, and no "
+        "column can be read from it"
+    )

@@ -13,11 +13,10 @@ import msgspec
 from ch_sink.model.change import UnknownColumn
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
-from ch_sink.types.chtype import parse_type
+from ch_sink.types.build import default_sql
+from ch_sink.types.chtype import parse_type, widened
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
-from ch_sink.types.defaults import default_sql
-from ch_sink.types.widen import widened
 
 __all__ = [
     "declared_unknown",

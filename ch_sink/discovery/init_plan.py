@@ -78,15 +78,13 @@ def plan_init(
                 f"the columns of the table are not known: {seen.why}",
                 hint="Run init again once the topic holds change events, or create the table by hand.",
             )
-        key = key_columns(config, None, existing)
-        notes.append(
-            f"{seen.why}: whether {existing.qualified} has all columns of the source is not known; "
-            f"its key is taken to be {', '.join(key) or 'none'}. Run init again once the topic holds change events"
-        )
-        return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), spec, tuple(notes))
+        return _unseen(config, seen.why, existing, spec)
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
-            notes.append(f"--engine is ignored: {existing.qualified} already exists as {existing.engine.name}")
+            notes.append(
+                f"--engine is ignored: {existing.qualified} already exists as {existing.engine.name}; state engine in "
+                "the file, and `ch_sink resync` gives it to the table"
+            )
         repairs = [without_note(column) for column in refuted_comments(existing, seen.literals, config.policy().values)]
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
@@ -109,6 +107,16 @@ def plan_init(
         notes.append(_guessed(seen, "of the new columns"))
     rollups = _rollups(config, client, planned_table(None, seen.schema, spec), notes)
     return InitPlan(spec.table, (*init_statements(seen.schema, spec), *rollups), spec, tuple(notes))
+
+
+def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) -> InitPlan:
+    """The plan for a table of whose topic nothing is known yet; ``why`` says so."""
+    key = key_columns(config, None, existing)
+    note = (
+        f"{why}: whether {existing.qualified} has all columns of the source is not known; "
+        f"its key is taken to be {', '.join(key) or 'none'}. Run init again once the topic holds change events"
+    )
+    return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), spec, (note,))
 
 
 def _rollups(config: Config, client: Client | None, table: TargetTable, notes: list[str]) -> list[Statement]:

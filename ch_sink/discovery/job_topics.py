@@ -15,7 +15,7 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, schema_registry
 from ch_sink.model.change import Records
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.ports import SchemaRegistry
 
 __all__ = [

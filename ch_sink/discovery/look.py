@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ch_sink.config import Config
-from ch_sink.decode.avro.layout import columns_of
+from ch_sink.decode.avro.columns import columns_of
 from ch_sink.decode.mongodb import is_document_source
 from ch_sink.discovery.connector_findings import Marks, Obstacle, marks_of, obstacle
 from ch_sink.discovery.job_topics import records_of_table
@@ -16,7 +16,7 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.kafka import RangeConsumer, schema_registry
 from ch_sink.model.change import Records
 from ch_sink.model.policy import ColumnPolicy, Policy
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.ports import SchemaRegistry
 from ch_sink.sources import refusal, source_for
 from ch_sink.table.model import TargetTable

@@ -11,7 +11,7 @@ from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.json.layout import row_fields
 from ch_sink.decode.mongodb.columns import key_column_name
-from ch_sink.decode.mongodb.field_types import field_type, key_type
+from ch_sink.decode.mongodb.texts import field_type, key_type
 from ch_sink.decode.mongodb.updates import MISSING, at
 from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.decode.unknown_columns import join_types, literal_type
@@ -29,8 +29,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.ports import SchemaRegistry
 from ch_sink.types import DOCUMENT, WIDE, OutOfRange, clickhouse_type, converter
-from ch_sink.types.column import WIDE_YEARS, Column, Years
-from ch_sink.types.column_type import DIGITS, ISO
+from ch_sink.types.column import DIGITS, ISO, WIDE_YEARS, Column, Years
 from ch_sink.types.connect import Field, RowSchema, SourceType
 
 __all__ = [

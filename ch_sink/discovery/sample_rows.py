@@ -7,19 +7,17 @@ from typing import Literal
 import msgspec
 
 from ch_sink.decode.avro.events import as_json
-from ch_sink.decode.event_form import Form, Forms, skipped_kind
-from ch_sink.decode.flattened.added_fields import DELETED, Added, flat_connector
+from ch_sink.decode.event_form import DELETED, Form, Forms, changes_no_row, skipped_kind
+from ch_sink.decode.flattened.layout import Added, flat_connector
 from ch_sink.decode.framing import Envelopes, Framed
-from ch_sink.decode.key_literals import as_written
-from ch_sink.decode.record_kinds import changes_no_row
-from ch_sink.decode.struct_text import is_struct_text
+from ch_sink.decode.key_layouts import as_written
+from ch_sink.decode.key_learning import is_struct_text
 from ch_sink.decode.unknown_columns import literal_type
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import EventPolicy, Policy
 from ch_sink.ports import SchemaRegistry
-from ch_sink.types.connect import Field, SourceType
-from ch_sink.types.propagated_type import of_system
+from ch_sink.types.connect import Field, SourceType, of_system
 
 __all__ = [
     "Pair",

@@ -23,13 +23,11 @@ from ch_sink.table.evolve import alter
 from ch_sink.table.model import TargetTable
 from ch_sink.types import OutOfRange, converter, ignores_comment, may_be_guess
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.column import Column, Years
+from ch_sink.types.column import Column, ValuePolicy, Years
 from ch_sink.types.connect import SourceType
-from ch_sink.types.connector_modes import Modes
 from ch_sink.types.converter import nullable
-from ch_sink.types.lexer import columns_in
-from ch_sink.types.sql import literal, quote
-from ch_sink.types.value_policy import ValuePolicy
+from ch_sink.types.literals import Modes
+from ch_sink.types.sql import columns_in, literal, quote
 
 __all__ = [
     "Literals",

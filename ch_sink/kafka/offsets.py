@@ -25,7 +25,7 @@ from ch_sink.kafka.settings import (
     translate,
     unavailable,
 )
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 
 __all__ = ["TopicOffsets", "TopicWatermarks", "describe_topics"]
 

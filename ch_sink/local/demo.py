@@ -47,6 +47,8 @@ class DemoStream:
     """File name without its ending."""
     topic: str
     what: str
+    more: str = ""
+    """Further lines of its configuration."""
 
     @property
     def database(self) -> str:
@@ -64,7 +66,12 @@ class DemoStream:
 STREAMS = (
     DemoStream("mariadb-json_schema-kc", "myjs.src.kc", "MariaDB: key changes, swaps, deletes"),
     DemoStream("mariadb-json_schema", "myjs.src.strkey", "MariaDB: text keys"),
-    DemoStream("postgres-json_schema-kc", "pgjs.public.kc", "PostgreSQL: key changes, swaps, deletes"),
+    DemoStream(
+        "postgres-json_schema-kc",
+        "pgjs.public.kc",
+        "PostgreSQL: key changes, swaps, deletes, with a rollup",
+        "engine: collapsing\nrollups: {kc_by_k: {by: {k: k}, sum: {ids: id}, count: rows}}\n",
+    ),
     DemoStream("postgres-json_schema", "pgjs.public.kc_full", "PostgreSQL: the same with REPLICA IDENTITY FULL"),
     DemoStream("postgres-json_schema", "pgjs.public.oddkey", "PostgreSQL: keys of time, numeric, UUID and bytes"),
     DemoStream("postgres-json_schema-wide", "pgjs.public.toast_d", "PostgreSQL: large values left out of updates"),
@@ -159,13 +166,30 @@ clickhouse:
   url: {url}
   database: {stream.database}
   table: {stream.table}
-{more}"""
+{stream.more}{more}"""
 
 
 def stored_count(client: Client, database: str, table: str) -> int:
     """Rows of the table itself, including superseded and deleted ones that no merge has removed yet."""
     found = client.rows(f"SELECT count() AS n FROM {quote(database)}.{quote(table)}", doing=f"count {database}.{table}")
     return int(found[0]["n"])
+
+
+def rolled_up(client: Client, stream: DemoStream) -> list[tuple[str, ...]]:
+    """The rows of the stream's rollup: k, how many rows, the sum of their ids."""
+    found = client.rows(
+        f"SELECT k, rows, ids FROM {quote(stream.database)}.kc_by_k_current ORDER BY k", doing="read the rollup"
+    )
+    return [tuple(str(value) for value in row.values()) for row in found]
+
+
+def grouped(truth: Truth) -> list[tuple[str, ...]]:
+    """The same of the source's final rows."""
+    at = {column.name: place for place, column in enumerate(truth.columns)}
+    groups: dict[int, list[int]] = {}
+    for row in truth.rows:
+        groups.setdefault(int(row[at["k"]] or 0), []).append(int(row[at["id"]] or 0))
+    return [(str(k), str(len(ids)), str(sum(ids))) for k, ids in sorted(groups.items())]
 
 
 def stored_rows(client: Client, database: str, table: str, truth: Truth) -> dict[Row, Row]:

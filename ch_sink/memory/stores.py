@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.ports import Fence, HandedOver, PendingRecord
 
 __all__ = ["MemoryGroup", "MemoryHandover", "MemoryPending"]

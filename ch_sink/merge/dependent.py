@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from ch_sink.merge.key_codes import KeyCodes, flat
 from ch_sink.merge.resolved import Bools, Scope
-from ch_sink.model.change import ChangeBatch, Half, Op, Records
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import ChangeBatch, Half, HandoverId, Op, Records
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_int, to_ints
 

@@ -16,8 +16,7 @@ from ch_sink.merge.dependent import Chunk, LeftOpen, dependent_events, keys_to_l
 from ch_sink.merge.key_codes import KeyCodes, factorize
 from ch_sink.merge.resolved import UNSET, Bools, Pool, Resolved, Scope
 from ch_sink.merge.walk import walk
-from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import ChangeBatch, HandoverId, Op, Records
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_ints

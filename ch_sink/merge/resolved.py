@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.merge.key_codes import flat
-from ch_sink.model.change import BadRecord, ChangeBatch
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import BadRecord, ChangeBatch, HandoverId
 from ch_sink.order import Layout, Words
 from ch_sink.ports import StoredRows
 from ch_sink.table.model import Family, TargetTable

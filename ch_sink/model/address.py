@@ -1,4 +1,4 @@
-"""``HOST:PORT`` in settings and options, and the names of this host in requests."""
+"""``HOST:PORT`` in settings and options, the names of this host in requests, numbers with their nouns."""
 
 import socket
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ch_sink.errors import ConfigError
 
-__all__ = ["Address", "names_this_host"]
+__all__ = ["Address", "counted", "grouped", "names_this_host"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +50,13 @@ def names_this_host(header: str, others: Collection[str] = ()) -> bool:
         return bool(ip_address(host))
     except ValueError:
         return False
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """``1 row``, ``12 000 rows``; ``plural`` where an s is not enough."""
+    return f"{grouped(number)} {noun if number == 1 else plural or noun + 's'}"
+
+
+def grouped(number: int) -> str:
+    """The number with grouped thousands: ``12 000``."""
+    return f"{number:,}".replace(",", " ")

@@ -11,7 +11,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Enclosed", "Values", "concatenated", "enclosed", "inner", "lengths", "net_lengths", "taken"]
+__all__ = ["Enclosed", "TopicState", "Values", "concatenated", "enclosed", "inner", "lengths", "net_lengths", "taken"]
 
 _BEGIN = b'{"schema":'
 _PAYLOAD = b',"payload":'
@@ -139,3 +139,16 @@ def _head(value: bytes) -> bytes:
 
 def _whole(head: bytes, part: bytes | None) -> bytes | None:
     return head + part + b"}" if head and part is not None else part
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic at one moment. By partition, ``low`` is the first offset held and ``high`` the one after the last.
+
+    ``high`` is the last stable offset under ``read_committed``: nothing of an open transaction lies below it.
+    """
+
+    topic: str
+    topic_id: str
+    low: dict[int, int]
+    high: dict[int, int]

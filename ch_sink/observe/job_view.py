@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from ch_sink.model.counted import counted, grouped
+from ch_sink.model.address import counted, grouped
 from ch_sink.observe.stream import StreamView, badness
 
 __all__ = ["Album", "JobView", "JobWatch", "Lines"]
@@ -19,7 +19,7 @@ log = logging.getLogger("ch_sink")
 _WINDOW = 30.0
 """Seconds over which the rate of an estimate is taken."""
 _CAUGHT_UP = 5.0
-"""A lag that is read in so many seconds is no backlog."""
+"""A lag that is read within so many seconds, or that a job which was live has had for less, is not a backlog."""
 _SELDOM = 30
 """How many times as long as a look at the job takes passes at least from one to the next."""
 
@@ -50,6 +50,9 @@ class JobView:
         """What the job is doing."""
         if self.doing:
             return self.doing
+        opening = sum(s.standing.state == "opening" for s in self.streams)
+        if opening:
+            return f"opening streams: {len(self.streams) - opening} of {len(self.streams)} open"
         if self.done is None:
             return "live"
         left = f", about {_span(self.left)} left" if self.left is not None else ""
@@ -81,6 +84,9 @@ class Album:
     """Time and records read, within the window."""
     _backlog: int = 0
     """Records that had been read when the backlog began to be read."""
+    _was_live: bool = False
+    _behind: float | None = None
+    """Time at which a job that was live fell behind."""
 
     def add(self, view: JobView) -> JobView:
         """The view with rates, order and estimate."""
@@ -102,8 +108,13 @@ class Album:
         (since, first), lag = self._moments[0], shown.lag
         speed = (records - first) / (view.time - since) if view.time > since else 0.0
         if lag is None or lag <= speed * _CAUGHT_UP:
-            self._backlog = records
+            self._backlog, self._behind = records, None
+            self._was_live = self._was_live or lag is not None
             return shown
+        if self._was_live:
+            self._behind = view.time if self._behind is None else self._behind
+            if view.time - self._behind < _CAUGHT_UP:
+                return shown
         done = records - self._backlog
         return replace(shown, done=done / (done + lag), left=lag / speed if speed > 0 else None)
 
@@ -143,7 +154,7 @@ class Lines:
             began = time.monotonic()
             view = self._look()
             seen = steps.add(view)
-            now = seen.doing or ("live" if seen.done is None else "catching up")
+            now = seen.doing or seen.phase.partition(":")[0]
             if said < 0:
                 minutes.add(view)
             if seen.doing and now != kind:

@@ -13,7 +13,7 @@ or with records that state no commit position, would be applied a second time to
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ class Rules:
     layout: Layout
     policy: VersionPolicy
     strategy: str
-    """``source_position``, ``kafka_offset`` or ``source_time``."""
+    """``source_position``, ``kafka_offset``, ``source_time`` or ``stated``."""
     follow: bool = False
     """Positions tell transactions and re-deliveries, though another strategy orders the events."""
     unique_inner: bool = False
@@ -69,6 +69,8 @@ def sequence(
     trace: Trace | None = None,
 ) -> Sequenced:
     """Versions for every event, and which events are re-deliveries."""
+    if rules.strategy == "stated":
+        return _stated(batch, state, rules)
     work = Work(batch, records, rules.unique_inner, rules.drop_repeats, trace)
     by_position = rules.strategy == "source_position"
     if len(batch):  # a chunk without events says nothing about its source
@@ -97,6 +99,24 @@ def sequence(
     out.keep, out.recheck, out.steps, out.skipped = work.keep, work.recheck, work.steps, work.skipped
     drop_truncated(batch, out, state)
     drop_loaded(batch, out, state.loaded, inner_is_log=rules.inner_is_log)
+    return out
+
+
+def _stated(batch: ChangeBatch, state: State, rules: Rules) -> Sequenced:
+    """Versions from the numbers that the changes state, whatever their offsets are; all are of epoch 0.
+
+    Half 0 is that of a delete: of one row and number the row that is there wins, in whatever order the two come.
+    """
+    epoch, number = np.zeros(len(batch), dtype=np.int64), batch.commit[:, 1].astype(np.int64)
+    place = number if rules.layout.kind == "narrow" else np.zeros_like(number)
+    out = ordered(replace(batch, offset=place), epoch, batch.commit, state, rules.layout, rules.policy)
+    gone = batch.op == Op.DELETE
+    out.version[gone] = out.leaving[gone]
+    if len(batch):
+        (name,) = batch.source_name
+        known = state.of(name)
+        top = replace(known, commit=max(known.commit, int(number.max())))
+        out.state = state.under("stated").with_sources({name: top})
     return out
 
 

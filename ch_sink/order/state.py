@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass, field, replace
 import msgspec
 
 from ch_sink.model.floor import NO_FLOOR, NOTHING_LOADED, Floor, Loaded
-from ch_sink.model.profile import UNREAD, TopicProfile
+from ch_sink.model.policy import UNREAD, TopicProfile
 
 __all__ = ["SourceState", "State", "is_one_of_several"]
 

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.handover import HandoverId
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.change import ChangeBatch, HandoverId, Records
+from ch_sink.model.policy import TopicProfile
 from ch_sink.order import State
 from ch_sink.pipeline.plans import BatchDecoder, Failed, Ports
 from ch_sink.pipeline.target import Target

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ch_sink.decode.mongodb.events import is_document_source
-from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.cut import event_range, head
+from ch_sink.model.change import ChangeBatch, Op, Records, event_range, head
 from ch_sink.order import Earlier, Rules, Sequenced, State, sequence
 from ch_sink.order.sequence import by_offset, drop_loaded, drop_truncated, ordered
 from ch_sink.pipeline.barrier import (

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.change import BadRecord, ChangeBatch, Records
+from ch_sink.model.change import BadRecord, ChangeBatch, HandoverId, Records
 from ch_sink.model.counts import Counts
-from ch_sink.model.handover import HandoverId
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import TopicProfile
 from ch_sink.order import BackwardStep, State, Trace
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Handover, History, Insert, RowLookup
@@ -161,6 +160,8 @@ class StreamName:
     partition: int
     attempt: int = 0
     """How many earlier batches overlap this range."""
+    batch: int = 0
+    """The batch of the range, by its number in the ledger; 0 for waiting changes."""
 
     def token(self, first: int, end: int, label: str, *, execution: str = "") -> str:
         """Deduplication token of one insert: the same token always means the same rows.

@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import BadRecord, Records
+from ch_sink.model.change import BadRecord, HandoverId, Records
 from ch_sink.model.counts import Counts
-from ch_sink.model.handover import HandoverId
 from ch_sink.pipeline.guards import Fencing, Stages
 from ch_sink.pipeline.plans import Applied, Plan, StreamName
 from ch_sink.pipeline.target import Target
@@ -115,7 +114,7 @@ class Storing:
             return
         rows = pa.concat_tables([insert.rows for insert in made.inserts])
         for rollup in rollups:
-            token = self.name.token(done.first, done.end, f"{label}rollup/{rollup.choice.name}")
+            token = self.name.token(done.first, done.end, f"{label}rollup/{rollup.choice.name}/{self.name.batch}")
             with self.stages.stage("insert"):
                 self.writer.roll_up(rollup.choice.name, rows, token, fence=self.fence)
 

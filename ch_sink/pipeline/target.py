@@ -15,7 +15,7 @@ from ch_sink.sources import Source
 from ch_sink.table.ddl import partitions_apart
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
-from ch_sink.types.lexer import columns_in
+from ch_sink.types.sql import columns_in
 
 __all__ = ["Target"]
 
@@ -127,6 +127,8 @@ class Target:
     def strategy(self, source: Source | None) -> str:
         """The version strategy in force for this source."""
         default = source.default_strategy if source is not None else "source_position"
+        if default == "stated":
+            return default
         if self.policy.events.tombstones == "delete":
             default = "kafka_offset"  # they state no position
         return strategy_for(self.policy.versions, default, self.layout)

@@ -7,7 +7,7 @@ hand-overs says which keys can move, however many changes wait.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.order import State
 from ch_sink.ports import AppliedSwap, PendingRecord
 

@@ -1,23 +1,22 @@
 """The entries of a ledger, one dataclass each, and what a restart does about them.
 
-| Entry (class)                    | Written                                      | What may follow                      | What a restart does                                              |
-|----------------------------------|----------------------------------------------|--------------------------------------|------------------------------------------------------------------|
-| claim (`Claim`)                  | by a job that starts; once more, released, when it ends | everything else; a claim with the next number | claims with the next number, unless the owner is alive on this host |
-| intent (`RangeIntent`)           | before a batch reads, one per range          | progress, result; an intent that overlaps | reads again what no result covers: the same end and chunk limits, the next attempt |
-| execution (`Execution`)          | by a task, before its first lookup or insert that another execution must not repeat | a newer execution of the partition | begins a new execution, which supersedes it |
-| progress (`RangeProgress`)       | by a task, after each chunk of a collapsing table | progress further on; the range's result | continues the range there; void once the range has a result |
-| release (`ReleaseGroup`)         | by a task, before it stores the changes of waiting records | the records are resolved; another group | releases the partition's last group again before anything else, so that its inserts have the same tokens |
-| result (`FinishedRange`)         | after a batch, one per range; an empty one where reading begins, or goes on after lost offsets | an intent that begins at its end | the next range begins at the end of the last one, with its state |
-| summary (`RangeSummary`)         | every few hundred results, by the owner, before it deletes what it folded | a summary that contains it | deletes what the newest summaries contain; it is counted in them already |
-| truncate_floor (`TruncateFloor`) | after the rows below it were deleted, before the results of that round | a higher floor | drops changes of that source below its highest floor; without it the deletion is repeated |
-| topic (`TopicFacts`)             | when a topic is first read, and when it gains partitions | the same topic with more partitions | continues versions in the highest epoch of the topic |
-| schema_change (`SchemaChange`)   | before the table is altered; once more, finished, when its view shows the columns | the next schema change | renews the view if the last one was not finished |
-| refilled (`TableRefilled`)       | after the table was replaced by one that was filled anew, one per partition | anything | takes results up to its offset to say nothing of the table; drops changes of the epoch below its position |
-| edited (`RowsEdited`)            | by a command, before it repairs or removes rows, one per partition | the same again | nothing: a dead letter below its offset is not applied, and the highest version may be missing |
+| Entry          | Written                                           | May follow                              | What a restart does                            |
+|----------------|---------------------------------------------------|-----------------------------------------|------------------------------------------------|
+| claim          | as a job starts, and once more as it ends         | anything; the next claim                | takes the next number, unless the owner lives  |
+| intent         | before a range is read                            | progress, result; an overlapping intent | reads what no result covers, cut as before     |
+| execution      | before a task's first lookup or insert            | a newer execution                       | begins a newer one, which supersedes it        |
+| progress       | behind a chunk of a collapsing table              | progress further on; the result         | goes on there, unless there is a result        |
+| release        | before the changes of waiting records are stored  | they are resolved; another group        | releases the last group again, before all else |
+| result         | behind a range; an empty one where reading begins | an intent that begins at its end        | reads on at its end, in its state              |
+| summary        | before the results that it contains are deleted   | a summary that contains it              | deletes what it contains                       |
+| truncate_floor | behind the deletion, before that round's results  | a higher floor                          | without it, deletes again                      |
+| topic          | as a topic is first read, and as it grows         | the same topic, grown                   | continues in the topic's epochs                |
+| schema_change  | before the table is altered, and once more after  | the next change                         | renews the view, if the last is not finished   |
+| refilled       | behind an exchange of the table, by partition     | anything                                | drops changes that the new rows show           |
+| edited         | before a command changes rows, by partition       | the same again                          | nothing: dead letters below it stay open       |
 
-The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
-
-The owner of a stream writes them, and anyone else is refused, except for what tasks and commands write.
+Tasks write executions, progress and releases, commands edits; all others are written by the owner of the stream and
+refused to anyone else. The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
 
 In ClickHouse (`sql/ledger.sql`) the kind is in the column ``entry``. Everything that is searched or summed has a
 column of its own: the ranges and their figures, the topic, the offset, the claim's number. The rest of an entry is read

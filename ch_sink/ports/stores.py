@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.ports.ledger import Fence
 
 __all__ = [

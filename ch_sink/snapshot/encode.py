@@ -10,14 +10,27 @@ from decimal import Context, Decimal
 from math import isfinite
 from typing import Any
 
-from ch_sink.snapshot.composite import array, bit_number, bits, geometry, hstore, hstore_json, point
-from ch_sink.snapshot.durations import micro_duration, zoned_time
-from ch_sink.snapshot.moments import clock_time, day_time, days, moment, scaled, zoned
 from ch_sink.snapshot.reader import Value
+from ch_sink.snapshot.values import (
+    array,
+    bit_number,
+    bits,
+    clock_time,
+    day_time,
+    days,
+    geometry,
+    hstore,
+    hstore_json,
+    micro_duration,
+    moment,
+    point,
+    scaled,
+    zoned,
+    zoned_time,
+)
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType
-from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["encoded", "encoder", "is_sent", "same_decimal_text", "same_moment_text", "source_type"]
 

@@ -9,8 +9,7 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from ch_sink.errors import SourceError
-from ch_sink.snapshot.key_ranges import between, key_ranges
-from ch_sink.snapshot.reader import Part, SourceAddress, Value, url_options
+from ch_sink.snapshot.reader import Part, SourceAddress, Value, between, key_ranges, url_options
 
 __all__ = ["MysqlReader"]
 

@@ -8,8 +8,7 @@ import psycopg
 from psycopg import sql
 
 from ch_sink.errors import SourceError
-from ch_sink.snapshot.key_ranges import between
-from ch_sink.snapshot.reader import Part, SourceAddress, Value, url_options
+from ch_sink.snapshot.reader import Part, SourceAddress, Value, between, url_options
 
 __all__ = ["PostgresReader"]
 

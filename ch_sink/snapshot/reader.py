@@ -1,7 +1,8 @@
-"""What is asked of a source database."""
+"""What is asked of a source database, and what its readers share."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qsl, urlsplit
 
@@ -14,6 +15,8 @@ __all__ = [
     "SourceAddress",
     "SourceReader",
     "Value",
+    "between",
+    "key_ranges",
     "url_options",
 ]
 
@@ -129,3 +132,15 @@ class DivisibleReader(SourceReader, Protocol):
     def estimate(self) -> int:
         """About how many rows the table has."""
         ...
+
+
+def between(name: str, low: int | None, end: int | None) -> Part:
+    """The rows with ``low <= name < end``; None for no limit."""
+    limits = [f"{name} >= {low}"] if low is not None else []
+    return Part(" AND ".join([*limits, *([f"{name} < {end}"] if end is not None else [])]))
+
+
+def key_ranges(name: str, low: int, high: int, many: int) -> list[Part]:
+    """All rows as at most so many ranges, of equal width from the lowest to the highest value."""
+    bounds = sorted({low + (high - low) * n // many for n in range(1, many)})
+    return [between(name, *both) for both in pairwise([None, *bounds, None])]

@@ -1,4 +1,7 @@
-"""SQL Server: rows through an unbuffered cursor, as texts that the server writes; positions in the transaction log."""
+"""SQL Server: rows through an unbuffered cursor, as texts that the server writes; positions in the transaction log.
+
+The server converts the values, so that no driver rounds seven fractional digits to six, or money to a float.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -9,12 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 import pymssql
 
 from ch_sink.errors import ConfigError, PositionError, SourceError
-from ch_sink.snapshot.key_ranges import between, key_ranges
-from ch_sink.snapshot.reader import NO_PROOF, Part, SourceAddress, Value
-from ch_sink.snapshot.sqlserver_types import read_as, type_text
-from ch_sink.sources.sqlserver import lsn
+from ch_sink.snapshot.reader import NO_PROOF, Part, SourceAddress, Value, between, key_ranges
+from ch_sink.sources.change_tables import lsn
 
-__all__ = ["SqlServerReader"]
+__all__ = ["SqlServerReader", "read_as", "type_text"]
 
 _VERSIONS_ROWS = "SELECT snapshot_isolation_state FROM sys.databases WHERE database_id = DB_ID()"
 _COLUMNS = """
@@ -172,3 +173,49 @@ def _said(error: pymssql.Error) -> str:
 
 def _quoted(name: str) -> str:
     return "[" + name.replace("]", "]]") + "]"
+
+
+_WRITTEN = {
+    "bit": "CONVERT(varchar(1), {})",
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "CONVERT(varchar(20), {})"),
+    # Style 3 distinguishes every two numbers.
+    **dict.fromkeys(("real", "float"), "CONVERT(varchar(32), {}, 3)"),
+    **dict.fromkeys(("decimal", "numeric"), "CONVERT(varchar(42), {})"),
+    # Style 2 has all four digits after the point, and no commas.
+    **dict.fromkeys(("money", "smallmoney"), "CONVERT(varchar(30), {}, 2)"),
+    "date": "CONVERT(varchar(10), {}, 23)",
+    **dict.fromkeys(("datetime", "smalldatetime", "datetime2"), "CONVERT(varchar(27), {}, 121)"),
+    "time": "CONVERT(varchar(16), {}, 121)",
+    "datetimeoffset": "CONVERT(varchar(34), SWITCHOFFSET({}, '+00:00'), 126)",
+    "uniqueidentifier": "CONVERT(varchar(36), {})",
+    **dict.fromkeys(("binary", "varbinary", "image", "rowversion", "hierarchyid"), "CONVERT(varbinary(max), {})"),
+}
+_WITH_LENGTH = {"char": 1, "varchar": 1, "binary": 1, "varbinary": 1, "nchar": 2, "nvarchar": 2}
+"""Bytes of a character."""
+_WITH_DIGITS = ("time", "datetime2", "datetimeoffset")
+
+
+def type_text(name: str, max_length: int, precision: int, scale: int, computed: bool | int) -> str:
+    """A type as one declares it, from its row in ``sys.columns``: ``decimal(12,2)``, ``nvarchar(max)``.
+
+    Computed columns are ``computed …``: change data capture records no values of theirs. What SQL Server calls
+    ``timestamp`` is no time, and has its other name.
+    """
+    text = "rowversion" if name == "timestamp" else name
+    if name in ("decimal", "numeric"):
+        text = f"{name}({precision},{scale})"
+    elif name in _WITH_LENGTH:
+        text = f"{name}({'max' if max_length < 0 else max_length // _WITH_LENGTH[name]})"
+    elif name in ("real", "float"):
+        text = f"{name}({precision})"
+    elif name in _WITH_DIGITS:
+        text = f"{name}({scale})"
+    elif name in ("geometry", "geography"):
+        text = f"clr {name}"
+    return f"computed {text}" if computed else text
+
+
+def read_as(kind: str, name: str) -> str:
+    """SQL for a column's value as text or bytes. ``name``: quoted."""
+    written = _WRITTEN.get(kind.partition("(")[0], "CONVERT(nvarchar(max), {})")
+    return f"{written.replace('{}', name)} AS {name}"

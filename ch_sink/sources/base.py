@@ -9,17 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ch_sink.errors import StreamFailed
+
 __all__ = [
+    "FLATTENED",
     "Blocks",
     "Columns",
+    "Flattened",
     "Positions",
+    "RefusedConnector",
     "Source",
+    "Strategy",
     "numbers",
+    "refusal",
     "split",
     "stream_names",
     "texts",
     "values",
-    "whole_numbers",
     "words",
 ]
 
@@ -63,6 +69,10 @@ Blocks = Sequence[Any] | Columns
 """Decoded ``source`` blocks."""
 
 
+Strategy = Literal["source_position", "kafka_offset", "stated"]
+"""What orders a source's changes unless the configuration says otherwise. ``stated``: what each of them states."""
+
+
 class Source(Protocol):
     """A source system as Debezium's connectors describe it."""
 
@@ -80,7 +90,7 @@ class Source(Protocol):
         ...
 
     @property
-    def default_strategy(self) -> Literal["source_position", "kafka_offset"]: ...
+    def default_strategy(self) -> Strategy: ...
 
     @property
     def unique_inner(self) -> bool:
@@ -180,3 +190,72 @@ def split(values: Sequence[int]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np
     """Numbers of up to 128 bits as their high and their low words."""
     low = (1 << 64) - 1
     return np.array([v >> 64 for v in values], dtype=np.uint64), np.array([v & low for v in values], dtype=np.uint64)
+
+
+_REASONS = {
+    "cassandra": (
+        "each of its values is an object of the cell's value, its deletion time and a 'set' flag, an update states "
+        "only the cells that it wrote, and rows, ranges and partitions are deleted by tombstones without the rows' keys"
+    ),
+}
+
+
+class RefusedConnector(StreamFailed):
+    """No table can follow the events of this connector."""
+
+
+def refusal(connector: str) -> RefusedConnector | None:
+    """The error that names the connector, the reason and the next step; None for a connector that is served."""
+    inner = connector.rpartition(":")[2]
+    reason = _REASONS.get(inner)
+    if reason is None:
+        return None
+    return RefusedConnector(
+        f"events of the connector {inner!r} cannot be applied to a table: {reason}",
+        hint="see docs/sources/other.md",
+    )
+
+
+FLATTENED = "flattened"
+"""Connector name of flattened events; ``flattened:postgresql`` if the added fields name the source."""
+
+
+class _Nothing(msgspec.Struct, gc=False):
+    """No field at all."""
+
+
+class Flattened:
+    """A source whose positions are added fields, and often absent.
+
+    The default strategy is the Kafka offset, whatever fields there are: a topic's versions must not change their
+    meaning when a field is added, and the null values that are deletes may carry none. What is not known of the
+    source is taken for the harder case.
+    """
+
+    def __init__(self, name: str, base: Source | None) -> None:
+        """``base``: the source system, None if no field names it."""
+        self.base = base
+        self.name = name
+        self.connectors = frozenset((self.name,))
+        self.wire: type[msgspec.Struct] = _Nothing if base is None else base.wire
+        self.default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
+        self.omits_values = base is None or base.omits_values
+        self.unique_inner = base is not None and base.unique_inner
+        self.inner_is_log = base is not None and base.inner_is_log
+        self.whole_before = base is not None and base.whole_before
+        # Ordered by offset, a create that is delivered again meets its own row.
+        self.creates_new_rows = False
+        self.deferrable = base is None or base.deferrable
+        self.per_database = False  # the database is no added field that is asked for
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Fields of the ``source`` block that make the position; empty if the source is not known."""
+        return self.wire.__struct_fields__
+
+    def positions(self, blocks: Blocks) -> Positions:
+        """Positions as far as fields were added; 0 and absent otherwise. Raises PositionError as the source does."""
+        if self.base is not None:
+            return self.base.positions(blocks)
+        zeros = np.zeros((len(blocks), 2), dtype=np.uint64)
+        return Positions(zeros, zeros.copy(), np.zeros(len(blocks), dtype=np.bool_))

@@ -10,6 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from ch_sink.spark.probe import expect_equipped, runs_tasks
+from ch_sink.spark.sessions import describe, lacks_executors, slots_of
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult, tried
 from ch_sink.wiring.worker import Work, fetched_together, garbage, packed, run_configured, run_group
 
@@ -39,7 +40,7 @@ class SparkExecutor:
         groups = packed(tasks, self.slots)
         work = [[(self.configs[tasks[n].stream], tasks[n]) for n in group] for group in groups]
         self.spark.addTag(self.tag)
-        self.spark.sparkContext.setJobDescription(_description(tasks))
+        describe(self.spark, _description(tasks))
         numbers = self.spark.range(0, len(groups), 1, len(groups))
         rows = numbers.mapInArrow(_runner(groups, work), _SCHEMA).collect()
         found = {row.task: bytes(row.result) for row in rows}
@@ -48,7 +49,7 @@ class SparkExecutor:
     @property
     def slots(self) -> int:
         """How many tasks run at once."""
-        return self.spark.sparkContext.defaultParallelism
+        return slots_of(self.spark)
 
     def cancel(self) -> None:
         """Cancel the running tasks of all calls; jobs of others in the same context go on."""
@@ -60,11 +61,7 @@ class SparkExecutor:
 
     def has_none(self) -> bool:
         """Whether no executor is left; always false for a local master."""
-        context = self.spark.sparkContext
-        return (
-            not str(context.master).startswith("local")
-            and len(context._jsc.sc().statusTracker().getExecutorInfos()) < 2
-        )
+        return lacks_executors(self.spark)
 
     def expect_equipped(self) -> list[str]:
         """See ch_sink.spark.probe.expect_equipped."""

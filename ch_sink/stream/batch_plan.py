@@ -19,7 +19,7 @@ from typing import Any
 
 from ch_sink.errors import DataLoss, StreamFailed
 from ch_sink.model.counts import Counts
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Ledger, RangeIntent
 from ch_sink.stream.offset_ranges import Choices, OffsetRange, expect_all, held, initial_offset, plan_ranges

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from ch_sink.errors import ChSinkError, ClickHouseError, DataLoss
 from ch_sink.model.counts import Counts
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier, expect_one_source
@@ -75,6 +75,11 @@ class Coordinator:
     def topic(self) -> TopicState:
         """The topic that the stream reads."""
         return self._stream.topic
+
+    @property
+    def table(self) -> StreamTable:
+        """The table that the stream fills."""
+        return self._stream.table
 
     @property
     def waiting(self) -> Mapping[int, int]:
@@ -205,9 +210,9 @@ class Coordinator:
                 next plan goes on behind them.
         """
         mine, stream = (self.settings.chunk_offsets, self.settings.chunk_bytes), self._stream
-        name, topic_id, fingerprint = self.settings.topic, stream.topic.topic_id, stream.table.fingerprint
+        name, topic_id, table = self.settings.topic, stream.topic.topic_id, stream.table
         wanted = [
-            RangeIntent(name, topic_id, p, *span, *limits.get(p, mine), fingerprint=fingerprint)
+            RangeIntent(name, topic_id, p, *span, *limits.get(p, mine), fingerprint=table.fingerprint_of(*span))
             for p, span in sorted(work.items())
         ]
         intents = cast(Sequence[RangeIntent], (yield Intend(self.ports.ledger, wanted)))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 
 __all__ = ["ErrorLimits", "ErrorWatch"]
 

@@ -23,7 +23,7 @@ from ch_sink.errors import (
     Superseded,
     TopicNotFound,
 )
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 from ch_sink.observe.job_view import JobView
 from ch_sink.observe.stream import StreamSummary, StreamView
 from ch_sink.stream.claims import abandoned

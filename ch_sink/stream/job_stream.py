@@ -25,7 +25,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from ch_sink.errors import ChSinkError, LedgerConflict
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import Standing, StateName, StreamSummary
 from ch_sink.ports import Claim
 from ch_sink.stream.coordinator import Coordinator

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.standing import Member

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ch_sink.errors import REFILL, ConfigError, DataLoss
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 
 __all__ = [
     "Choices",

@@ -9,7 +9,7 @@ from ch_sink import __version__
 from ch_sink.decode import joined
 from ch_sink.errors import DataLoss
 from ch_sink.model.policy import Policy
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.plans import Changed
 from ch_sink.pipeline.target import Target
@@ -94,8 +94,23 @@ class StreamTable:
 
     def changed(self, intent: RangeIntent) -> Changed:
         """Whether earlier attempts at the range may have stored other rows than this one would."""
-        others = set(intent.earlier) - self._used
+        others = {
+            earlier for earlier in intent.earlier if earlier not in self._used and not self._same(earlier, intent)
+        }
         return "unknown" if others == {""} else "other" if others else ""
+
+    def fingerprint_of(self, start: int, end: int) -> str:
+        """The fingerprint of a range: with its bounds, if the next attempt may have others, and so other chunks."""
+        made = f"{self.fingerprint}@{start}-{end}" if self._settings.ends_vary else self.fingerprint
+        self._used.add(made)
+        return made
+
+    def _same(self, earlier: str, intent: RangeIntent) -> bool:
+        """Whether a range of this fingerprint, with its bounds, had the chunks of the intent from its start on."""
+        made, _, bounds = earlier.partition("@")
+        start, _, end = bounds.partition("-")
+        known = made == self.fingerprint and end == str(intent.end)
+        return known and (start == str(intent.start) or intent.start % intent.chunk_offsets == 0)
 
     def highest_version(self) -> int | None:
         """The highest version of the stream's rows, −1 if there are none, None if versions are no positions."""

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.ports import Fence, Ledger, Pending
 from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.table.model import TargetTable
@@ -30,6 +30,8 @@ class StreamSettings:
     errors: ErrorLimits = field(default_factory=ErrorLimits)
     source_table: str = ""
     """The only source table whose records are taken, of a topic with several; empty for all."""
+    ends_vary: bool = False
+    """A range that was begun may be read again with another end, as the batches of a DataFrame say."""
 
 
 class TableAdmin(Protocol):

@@ -87,12 +87,14 @@ class Restored:
         table = self._target.table.qualified.replace("`", "")
         has = f"the highest version there is {stored}" if stored >= 0 else "it has none of them"
         # The source has no former changes, and of rows without a key none that are told apart.
-        whence = " --against topic" if self._target.appends else ""
+        against = " --against topic" if self._target.appends else ""
+        fill = f"Fill the table anew by `ch_sink resync CONFIG{against} --apply`"
+        if self._target.policy.columns.source:
+            fill = "Other topics have rows there, too: write the missing ones by `ch_sink repair CONFIG --apply`"
         raise StreamFailed(
             f"stream {self._stream.settings.name}: {table} lacks rows that the stream has stored: {has}, and the "
             f"ledger has {wanted.top}",
-            hint=f"Fill the table anew by `ch_sink resync CONFIG{whence} --apply`, then `ch_sink resume CONFIG`; or "
-            "restore a newer backup.",
+            hint=f"{fill}, then `ch_sink resume CONFIG`; or restore a newer backup.",
         )
 
     @cached_property

@@ -41,7 +41,8 @@ OpenPorts = Callable[[Task], TaskPorts]
 
 def task_name(task: Task) -> StreamName:
     """What the tokens of a task are named after."""
-    return StreamName(task.stream, task.topic, task.topic_id, task.partition, task.attempt)
+    batch = task.batch if isinstance(task, RangeTask) else 0
+    return StreamName(task.stream, task.topic, task.topic_id, task.partition, task.attempt, batch)
 
 
 def run_task(task: Task, open_ports: OpenPorts) -> TaskResult:

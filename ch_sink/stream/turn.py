@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ch_sink.errors import ChSinkError, StreamFailed
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.stream.job_stream import JobStream, Phase, Watermarks
 from ch_sink.stream.lanes import Answered, Failed, Lanes, Report
 from ch_sink.stream.offset_ranges import OffsetRange

@@ -12,8 +12,7 @@ from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.lexer import columns_in
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import columns_in, quote
 
 __all__ = ["Finding", "Situation", "check_table"]
 

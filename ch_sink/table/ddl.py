@@ -23,8 +23,7 @@ from ch_sink.errors import ChSinkError, TableError
 from ch_sink.table.model import Engine, Family, TargetTable, times
 from ch_sink.table.spec import EngineChoice, TableSpec, key_names, plan_columns, sorting_key
 from ch_sink.types.connect import RowSchema
-from ch_sink.types.lexer import columns_in, key_expressions, split_commas
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import columns_in, key_expressions, literal, quote, split_commas
 
 __all__ = [
     "STATE_TABLES",

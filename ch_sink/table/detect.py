@@ -18,8 +18,7 @@ from ch_sink.table.facts import YEARS_SQL, years_of
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.lexer import Kind, columns_in, key_expressions, tokenize
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import Kind, columns_in, key_expressions, quote, tokenize
 
 __all__ = [
     "DETECT_SQL",
@@ -165,20 +164,7 @@ def assemble(
         )
     seen = TableRow.from_row(row)
     over = distributed_over(seen.clause)
-    stored = seen
-    if over is not None:
-        if local is None:
-            raise TableNotFound(
-                f"{seen.qualified} is Distributed over {over.database or 'the default database'}.{over.table} "
-                f"of cluster {over.cluster!r}, which does not exist there",
-                hint="Create the local table on the cluster first: `ch_sink init` with clickhouse.cluster set.",
-            )
-        stored = TableRow.from_row(local)
-        if stored.clause.name == "Distributed":
-            raise TableError(
-                f"{seen.qualified} is Distributed over {stored.qualified}, itself a Distributed table",
-                hint="Point clickhouse.table at the inner one.",
-            )
+    stored = seen if over is None else _behind(seen, over, local)
     engine = to_engine(stored.clause, stored.columns, sign_column=policy.table.sign_column, table=stored.qualified)
     _refuse(engine, stored)
     _refuse_masks(policy, seen)
@@ -213,6 +199,23 @@ def assemble(
     )
     _refuse_unstated_places(table_found)
     return table_found
+
+
+def _behind(seen: TableRow, over: DistributedOver, local: Mapping[str, Any] | None) -> TableRow:
+    """The local table of a Distributed one. Raises TableNotFound, and TableError if it is Distributed, too."""
+    if local is None:
+        raise TableNotFound(
+            f"{seen.qualified} is Distributed over {over.database or 'the default database'}.{over.table} "
+            f"of cluster {over.cluster!r}, which does not exist there",
+            hint="Create the local table on the cluster first: `ch_sink init` with clickhouse.cluster set.",
+        )
+    stored = TableRow.from_row(local)
+    if stored.clause.name == "Distributed":
+        raise TableError(
+            f"{seen.qualified} is Distributed over {stored.qualified}, itself a Distributed table",
+            hint="Point clickhouse.table at the inner one.",
+        )
+    return stored
 
 
 def _computed(columns: Sequence[Column]) -> tuple[tuple[str, frozenset[str]], ...]:

@@ -11,7 +11,7 @@ from ch_sink.errors import TableError
 from ch_sink.table.model import Engine, Family
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.lexer import Kind, Token, closing, identifier, split_commas, string_value, tokenize
+from ch_sink.types.sql import Kind, Token, closing, identifier, split_commas, string_value, tokenize
 
 __all__ = [
     "DistributedOver",

@@ -7,10 +7,10 @@ from ch_sink.model.change import UnknownColumn
 from ch_sink.table.ddl import TABLE_COMMENT, Statement, made_engine, note_types, row_policies, state_tables, view_of
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, key_names, plan_columns
+from ch_sink.types.chtype import widened
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.sql import literal, quote
-from ch_sink.types.widen import widened
 
 __all__ = [
     "addition",

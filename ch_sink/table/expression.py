@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ch_sink.errors import TableError
-from ch_sink.types.lexer import Kind, Token, tokenize
+from ch_sink.types.sql import Kind, Token, tokenize
 
 __all__ = ["Call", "ColumnRef", "Expression", "Literal", "parse_expression"]
 

@@ -8,12 +8,10 @@ from ch_sink.table.evolve import alter
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type, converter, ignores_comment
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS
-from ch_sink.types.choices import TypeChoices
 from ch_sink.types.chtype import ChType, parse_type
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, TypeChoices, ValuePolicy
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import literal, quote
-from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["type_findings"]
 

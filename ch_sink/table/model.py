@@ -8,8 +8,7 @@ from typing import Any
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.table.rollup import Rollup
 from ch_sink.types.column import WIDE_YEARS, Column, Years
-from ch_sink.types.lexer import columns_in
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import columns_in, quote
 
 __all__ = [
     "Engine",

@@ -154,28 +154,26 @@ class Rollup:
         """The comment of the rollup's table once it is filled."""
         return f"{self.owned}, filled as {self.definition}"
 
-    def create(self, rows: str = "") -> str:
-        """The statement that creates the rollup's table, empty and to be filled, or replaces it by one that is filled.
-
-        ``rows``: the SELECT that fills it.
-        """
+    def create(self, name: str = "") -> str:
+        """The statement that creates the rollup's table, to be filled; or one of this name, which takes its place."""
         nullable = ", allow_nullable_key = 1" if any(parse_type(kind).nullable for kind in self.by) else ""
-        create, filling = ("OR REPLACE TABLE", f"\nAS {rows}") if rows else ("TABLE IF NOT EXISTS", "")
-        columns = ",\n".join(f"    {quote(name)} {kind}" for name, kind in self.columns)
+        columns = ",\n".join(f"    {quote(column)} {kind}" for column, kind in self.columns)
         return (
-            f"CREATE {create} {self.qualified}\n(\n{columns}\n)\nENGINE = AggregatingMergeTree\n"
-            f"ORDER BY ({', '.join(quote(name) for name, _ in self.choice.by)})\n"
+            f"CREATE TABLE IF NOT EXISTS {quote(self.database)}.{quote(name or self.choice.name)}\n(\n{columns}\n)\n"
+            f"ENGINE = AggregatingMergeTree\nORDER BY ({', '.join(quote(column) for column, _ in self.choice.by)})\n"
             f"SETTINGS non_replicated_deduplication_window = {self.dedup_window}{nullable}\n"
-            f"COMMENT {literal(self.comment if rows else f'{self.owned}, to be filled')}{filling}"
+            f"COMMENT {literal(self.comment if name else f'{self.owned}, to be filled')}"
         )
 
-    def fill(self, condition: str) -> str:
-        """The statement that replaces the rollup's table by one that is computed from the table.
+    def fill(self, name: str, condition: str) -> str:
+        """The statement that computes the rollup from the table, into a table of this name.
 
-        ``condition``: of the fence, without which it fails.
+        ``condition``: of the fence, without which it fails; empty for none.
         """
         alive = f"(SELECT * FROM {self.table} WHERE throwIf(NOT ({condition}), 'superseded') = 0)"
-        return self.create(self.sums_of(alive if condition else self.table, quote(self.sign)))
+        columns = ", ".join(quote(column) for column, _ in self.columns)
+        summed = self.sums_of(alive if condition else self.table, quote(self.sign))
+        return f"INSERT INTO {quote(self.database)}.{quote(name)} ({columns}) {summed}"
 
     def create_view(self) -> str:
         """The statement of the view: groups with rows, under the names of the configuration."""

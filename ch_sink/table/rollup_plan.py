@@ -9,8 +9,7 @@ from ch_sink.table.detect import calls, varies
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.rollup import Rollup, RollupChoice
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.lexer import columns_in, tokenize
-from ch_sink.types.sql import OWN, literal, quote
+from ch_sink.types.sql import OWN, columns_in, literal, quote, tokenize
 
 __all__ = ["expect_rollups", "probe", "rollup_of"]
 

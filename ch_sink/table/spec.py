@@ -9,13 +9,11 @@ from ch_sink.errors import ConfigError, TableError
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.table.model import Family
 from ch_sink.types import clickhouse_type
-from ch_sink.types.choices import TypeChoices
+from ch_sink.types.build import default_sql, without_expression
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.column_type import WIDE
+from ch_sink.types.column import WIDE, TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType
-from ch_sink.types.defaults import default_sql, without_expression
-from ch_sink.types.lexer import Kind, columns_in, key_expressions, tokenize
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import Kind, columns_in, key_expressions, literal, quote, tokenize
 
 __all__ = [
     "ColumnPlan",

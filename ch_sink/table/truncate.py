@@ -6,9 +6,9 @@ The statement is an ``INSERT … SELECT`` that looks at what is live, so that ru
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.types.arrow import sql_value
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import quote
-from ch_sink.types.sql_values import sql_value
 
 __all__ = [
     "own_rows",

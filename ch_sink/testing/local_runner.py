@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.pipeline.guards import Fencing
 from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink

@@ -4,7 +4,6 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +12,7 @@ from ch_sink.decode import decoder_for
 from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.plan import BatchDecoder
 from ch_sink.ports import DeadLetter, Fence, RegisteredSchema, StoredLetter
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
@@ -159,13 +158,11 @@ class MemoryStream:
         name: str = "s",
         schema: pa.Schema | None = None,
         chunk_offsets: int = 50_000,
-        default_of: Callable[[UnknownColumn], Any] | None = None,
     ) -> None:
         """
         Args:
             decoder: from the current table and whether before images are wanted; the product's by default.
             schema: of the source columns as they are inserted; by default from the table's types.
-            default_of: the default value of a column that is added, as Python gives it.
         """
         self.settings = StreamSettings(name, topic.name, policy, chunk_offsets)
         self.topic, self.detected = topic, table
@@ -175,7 +172,6 @@ class MemoryStream:
         self.ledger = MemoryLedger(name)
         self.handover, self.pending = MemoryHandover({f.name: f.type for f in kinds}), MemoryPending()
         self.dead_letters, self.group = MemoryDeadLetters(), MemoryGroup()
-        self._default_of = default_of
 
     def ports(self) -> LocalPorts:
         """The ports as LocalRunner uses them."""
@@ -209,12 +205,7 @@ class MemoryStream:
 
     def _add(self, column: UnknownColumn, kind: str) -> None:
         made = Column(column.name, kind, comment=column.comment)
-        default = self._default_of(column) if self._default_of is not None else None
-        defaults = self.detected.defaults
-        if default is not None:
-            value = default.encode() if isinstance(default, str) else default
-            defaults = (*defaults, (column.name, pa.scalar(value, arrow_type(kind))))
-        self.detected = replace(self.detected, columns=(made, *self.detected.columns), defaults=defaults)
+        self.detected = replace(self.detected, columns=(made, *self.detected.columns))
 
     def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
         """See TableAdmin."""

@@ -7,17 +7,18 @@ from typing import Any
 from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.config import Config
 from ch_sink.merge import version_column
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import RowsEdited
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.biography import Biography
 from ch_sink.trust.history import facts_of, loads_of
 from ch_sink.trust.key import WantedKey, wanted_key
-from ch_sink.trust.life import Biography, Course, Reading, biography
+from ch_sink.trust.life import Course, Reading, biography
 from ch_sink.trust.own_tables import Noted, OwnTables, own_tables
-from ch_sink.trust.repaired_versions import counts
-from ch_sink.trust.stoppable import Check, never_stops
+from ch_sink.trust.repair_sql import counts
 from ch_sink.trust.subject import Subject
+from ch_sink.trust.topic import Check, never_stops
 from ch_sink.trust.wiring import subject_of
 from ch_sink.types.sql import OWN, quote
 

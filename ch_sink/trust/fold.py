@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
 from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.model.policy import Policy
 from ch_sink.order import State, is_one_of_several
 from ch_sink.pipeline.chunks import Chunk

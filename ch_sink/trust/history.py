@@ -6,7 +6,7 @@ from itertools import pairwise
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
 from ch_sink.table.model import TargetTable

@@ -13,13 +13,12 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.writer import PINNED
-from ch_sink.decode.avro.layout import columns_of
-from ch_sink.decode.chosen.masks import masked
-from ch_sink.decode.chosen.source_view import source_view, unmasked
+from ch_sink.decode.avro.columns import columns_of
+from ch_sink.decode.chosen import masked, source_view, unmasked
 from ch_sink.decode.mongodb import DocumentTable
 from ch_sink.errors import DecodeError, SourceError, StreamFailed, TableError
 from ch_sink.merge import version_column
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.order import layout_for
 from ch_sink.order.version import to_words
@@ -27,7 +26,7 @@ from ch_sink.snapshot import DocumentReader, SourceReader
 from ch_sink.snapshot.encode import Encode, encoded, encoder, is_sent, same_decimal_text, same_moment_text, source_type
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.trust.stoppable import Check, never_stops, until_stopped
+from ch_sink.trust.topic import Check, never_stops, until_stopped
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.build import converter
 from ch_sink.types.chtype import parse_type
@@ -35,7 +34,7 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.converter import Converter
 from ch_sink.types.sql import quote
-from ch_sink.types.strings import AnyText
+from ch_sink.types.text_columns import AnyText
 
 __all__ = [
     "ROWS",

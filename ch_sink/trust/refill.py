@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import Client, detect, max_version
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
-from ch_sink.model.counted import counted
-from ch_sink.model.topic import TopicState
+from ch_sink.model.address import counted
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import CLOCKS, Fact, Handover, Pending, TableRefilled
@@ -107,7 +107,7 @@ def expect_refillable(refill: Refill) -> None:
     if subject.condition:
         raise StreamFailed(
             f"{table.qualified} has the rows of several topics, and would lose those of the others",
-            hint="Use `ch_sink repair`, which leaves them alone.",
+            hint="Use `ch_sink repair`, which leaves them alone." if subject.key else NEW_SNAPSHOT,
         )
     refill.successor.expect_possible()
 

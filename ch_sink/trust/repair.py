@@ -1,229 +1,217 @@
-"""The statements that make a table equal to its shadow, by engine."""
+"""The procedure of ``repair``: verify, write what differs, and look again at the rows that did."""
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
+from ch_sink.clickhouse import EVERY_TYPE
+from ch_sink.clickhouse.lookup import max_version
+from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
-from ch_sink.table.model import Family, TargetTable
-from ch_sink.trust.differences import Differences
-from ch_sink.trust.removal import ALL_ROWS
-from ch_sink.trust.repaired_versions import USED, Ceilings, D, U, counts, is_free, mark_version, row_version
-from ch_sink.trust.sides import KEY, TIMES, Side
-from ch_sink.types.sql import OWN, literal, quote
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import RowsEdited, TableRefilled
+from ch_sink.table.model import forgets_deletes
+from ch_sink.trust.removal import note_removed
+from ch_sink.trust.repair_sql import (
+    Ceilings,
+    ceiling_of,
+    counts,
+    last_versions,
+    needs_stream,
+    no_version_left,
+    rows_move,
+    statements,
+    too_new,
+    unmendable,
+)
+from ch_sink.trust.report import Report
+from ch_sink.trust.rollups import refilled
+from ch_sink.trust.shadow import staying
+from ch_sink.trust.subject import Options, Subject, states_at
+from ch_sink.trust.verify import FOUND, Verified, verified
+from ch_sink.types.sql import literal
 
-__all__ = ["needs_stream", "no_version_left", "rows_move", "statements", "unmendable"]
+__all__ = [
+    "Mended",
+    "repaired",
+]
 
-_SIGN, _COPY = f"{OWN}sign", f"{OWN}copy"
-_R, _T = f"{OWN}r", f"{OWN}t"
-"""The rows to write, and the table's own."""
-
-
-def needs_stream(table: TargetTable) -> bool:
-    """Whether nothing else may write to the table meanwhile: its rows are not ordered by versions."""
-    replaces = table.engine.family in (Family.REPLACING, Family.MERGE_TREE)
-    return not (replaces and version_column(table) is not None and table.sorting_key)
-
-
-def unmendable(table: TargetTable) -> tuple[str, ...]:
-    """Kinds of difference that the engine cannot be rid of."""
-    engine = table.engine
-    if engine.family is Family.REPLACING and not (engine.is_deleted_column or engine.sign_column):
-        return ("extra",)
-    return ()
+_INSERT: dict[str, str | int] = {
+    "async_insert": 0,
+    # A row that went wrong twice in the same way is mended twice.
+    "insert_deduplicate": 0,
+    # A block of two −1 and one +1 is not to become one −1.
+    "optimize_on_insert": 0,
+    "max_insert_threads": 1,
+    "max_partitions_per_insert_block": 0,
+    **EVERY_TYPE,
+    "max_bytes_before_external_group_by": 1 << 30,
+    "max_bytes_before_external_sort": 1 << 30,
+}
 
 
-def rows_move(table: TargetTable, key: Sequence[str]) -> bool:
-    """Whether a row whose values change may leave its place, where it has to be marked as deleted."""
-    replaces = table.engine.family is Family.REPLACING
-    return replaces and bool({c.name for c in table.source_columns} & table.deciding_columns(key))
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What a repair found, and what it wrote or would write."""
+
+    report: Report
+    applied: bool
+    rows: int
+    """Keys whose rows are written, or would be."""
+    too_new: int = 0
+    """Keys with a version above everything that the stream has written; they are left alone."""
+    unmendable: int = 0
+    """Rows that the engine cannot remove."""
+    unreadable: int = 0
+    """Rows that have columns which the source cannot give, and which the table lacks; they are left alone."""
+    left: int = 0
+    """Keys that differ after the repair, too: the stream has changed them since, or the repair could not mend them."""
+
+    @property
+    def all_mended(self) -> bool:
+        """Whether nothing is left, or would be."""
+        return not (self.left or self.too_new or self.unmendable or self.unreadable)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.report.as_json(),
+            "applied": self.applied,
+            "repaired": self.rows,
+            "too_new": self.too_new,
+            "unmendable": self.unmendable,
+            "unreadable": self.unreadable,
+            "left": self.left,
+        }
 
 
-def statements(
-    source: Side, target: Side, differences: Differences, step: int, ceilings: Ceilings, kept: Sequence[str] = ()
-) -> list[str]:
-    """INSERT statements in order; each may be carried out once.
+def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[str], None] = lambda _: None) -> Mended:
+    """Find what differs and, with ``apply``, write it.
 
-    ``kept``: columns whose values the source does not give. Rows that differ keep those of the table; rows that the
-    table lacks are not among the differences, nor any that may leave their place.
+    Raises ChSinkError; StreamFailed if no row of the table is in the source, which is likely another table.
     """
-    table = target.table
-    if table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
-        return [_collapsed(source, target, differences, step, ceilings, kept)]
-    if table.engine.family is Family.MERGE_TREE and not target.key:
-        return [_counted(source, target, differences, step, ceilings)]
-    gone = ("extra", "different") if rows_move(table, target.key) else ("extra",)
-    out = [] if unmendable(table) else [_marked(target, differences, step, gone, ceilings)]
-    return [*out, _rewritten(source, target, differences, step, ceilings, kept)]
+    if not subject.key:
+        raise StreamFailed(
+            f"{subject.table.qualified} has no key: its rows are counted, and no one row can be written again",
+            hint="Fill the table anew: `ch_sink resync CONFIG --against topic`. Or set key_columns.",
+        )
+    subject = replace(subject, client=staying(subject.client, subject.table))
+    with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
+        _expect_inputs(subject, found)
+        kept = _kept(subject, found)
+        if found.report.unrelated:
+            raise StreamFailed(
+                f"{found.report.unrelated}, and a repair would delete all of them",
+                hint="Check source.table. If the rows have really gone from the source, say that all may go: "
+                "`ch_sink repair CONFIG --where true --apply`.",
+            )
+        differences = found.differences
+        limits = last_versions(
+            Target.of(subject.table, subject.settings.policy),
+            subject.settings.topic,
+            states_at(subject, found.topic_id, found.applied),
+        )
+        lowest, highest = [ceiling_of(subject.table, subject.key, last) for last in limits] if limits else (None, None)
+        ceilings = Ceilings.of(lowest, highest, knows_changes=options.against == "topic")
+        if not unmendable(subject.table):
+            differences.several(FOUND)
+        if forgets_deletes(subject.table):
+            newer = no_version_left(found.target, differences, FOUND, ceilings)
+        else:
+            newer = too_new(subject.table, highest)
+        skipped = differences.drop(FOUND, newer) if newer else 0
+        kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
+        stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
+        unreadable = differences.drop(FOUND, _unreadable(subject)) if kept else 0
+        rows = differences.count(FOUND)
+        left = 0
+        # A missing row of a table with times gets the lowest one: older changes would win if they come again.
+        timed = version_column(subject.table) is not None and not counts(subject.table)
+        lowest_times = timed and differences.count(FOUND, "kind = 'missing'") > 0
+        noted = apply and (options.against == "source" or lowest_times)
+        if apply and rows:
+            if noted:
+                _note(subject, found)
+            say(f"writing {rows} rows")
+            found.shadow.expect_own(subject.client)
+            for sql in statements(found.source, found.target, differences, FOUND, ceilings, kept):
+                subject.client.command(
+                    sql,
+                    settings=_INSERT,
+                    of=subject.table,
+                    again=False,
+                    doing=f"repair {subject.table.qualified}",
+                )
+            left = differences.find_among(FOUND + 10, FOUND)
+            found.shadow.expect_own(subject.client)
+        if apply and (rows or any(one.different for one in found.report.rollups)):
+            refilled(subject, say)
+        done = Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
+        if apply and done.all_mended and limits is not None and options.of_all_rows:
+            _note_whole(subject, found, limits[1])
+        return done
 
 
-def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[str], ceilings: Ceilings) -> str:
-    """Delete rows for the living rows of these keys."""
-    table = target.table
-    engine = table.engine
-    columns = _stored(table)
-    mark, value = _mark(table, deleted=True)
-    version = version_column(table)
-    names, values = list(columns), [f"{_R}.{quote(name)}" for name in columns]
-    if version is not None:
-        names.append(version)
-        values.append(mark_version(table, version, ceilings))
-    if engine.family is Family.MERGE_TREE:
-        names.append("_op")
-        values.append("'d'")
-    rows = target.live([*(quote(n) for n in columns)], differences.keys(step, kinds))
-    return (
-        f"INSERT INTO {table.qualified} ({_list([*names, mark])}) SELECT {', '.join(values)}, {value} "
-        f"FROM ({rows}) AS {_R} INNER JOIN ({differences.rows(step)}) AS {D} ON {_R}.{KEY} = {D}.{KEY}"
+def _note_whole(subject: Subject, found: Verified, last: int) -> None:
+    """Let the ledger know that the table is whole, if its newest version is below that of the last change.
+
+    A delete of a row that is gone is not written again, nor is its version: the next job would take the table for one
+    that lacks rows.
+
+    Args:
+        last: the highest version of a change that the stream has applied.
+    """
+    newest = max_version(subject.client, subject.table, empty=-1, condition=subject.condition)
+    if newest < last:
+        note_removed(subject.ledger, found.topic_id, found.applied, last, left=newest)
+
+
+def _note(subject: Subject, found: Verified) -> None:
+    """Let the ledger know before rows are written that the topic's changes up to here would not give."""
+    since = len(subject.ledger.facts(TableRefilled))
+    subject.ledger.note(
+        *(RowsEdited(found.topic_id, p, offset, "repaired", since) for p, offset in sorted(found.applied.items()))
     )
 
 
-def _rewritten(
-    source: Side, target: Side, differences: Differences, step: int, ceilings: Ceilings, kept: Sequence[str]
-) -> str:
-    """The source's rows for keys that are missing or different."""
-    table = target.table
-    columns = _filled(source, target)
-    names, values = (
-        [*columns, *kept],
-        [*(f"{_R}.{quote(name)}" for name in columns), *(f"{_T}.{quote(n)}" for n in kept)],
-    )
-    version = version_column(table)
-    if version is not None:
-        names.append(version)
-        values.append(row_version(table, version, ceilings))
-    if table.engine.family is not Family.REPLACING or table.engine.is_deleted_column or table.engine.sign_column:
-        mark, value = _mark(table, deleted=False)
-        names.append(mark)
-        values.append(value)
-    if table.engine.family is Family.MERGE_TREE:
-        names.append("_op")
-        values.append("'r'")
-    rows = source.live([quote(n) for n in columns], differences.keys(step, ("missing", "different")))
-    return (
-        f"INSERT INTO {table.qualified} ({_list(names)}) SELECT {', '.join(values)} "
-        f"FROM ({rows}) AS {_R} INNER JOIN ({differences.rows(step)}) AS {D} ON {_R}.{KEY} = {D}.{KEY}"
-        f"{_with_kept(target, differences, step, kept)}"
-    )
+def _expect_inputs(subject: Subject, found: Verified) -> None:
+    """Raises StreamFailed if the source does not give a column from which the table computes others."""
+    known = {column.name for column in found.source.table.columns}
+    events = {f.name for f in subject.schema.fields} if subject.schema is not None else set()
+    lost = [c.name for c in subject.inputs if c.name not in known and c.name in events]
+    if lost and found.differences.count(FOUND):
+        raise StreamFailed(
+            f"{subject.table.qualified} does not store column {lost[0]!r}, from which others are computed, and the "
+            "source does not give it as the connector sends it: no row can be written as the stream would store it",
+            hint="Repair it --against topic.",
+        )
 
 
-def _with_kept(target: Side, differences: Differences, step: int, kept: Sequence[str]) -> str:
-    """Joins the table's rows of the keys that differ, as `_T`."""
-    if not kept:
-        return ""
-    rows = target.live([quote(name) for name in kept], differences.keys(step, ("different",)))
-    return f" INNER JOIN (SELECT * FROM ({rows}) LIMIT 1 BY {KEY}) AS {_T} ON {_R}.{KEY} = {_T}.{KEY}"
+def _kept(subject: Subject, found: Verified) -> list[str]:
+    """Columns that the stream fills and the source does not give."""
+    known, schema = {column.name for column in found.source.table.columns}, subject.declared
+    lacking = [c.name for c in subject.columns if c.name not in known]
+    # What the events no longer state has its default in the rows that the stream stores.
+    return [name for name in lacking if schema is None or schema.field(name) is not None]
 
 
-def _collapsed(
-    source: Side, target: Side, differences: Differences, step: int, ceilings: Ceilings, kept: Sequence[str]
-) -> str:
-    """−1 for every stored row of these keys, then +1 for the source's rows, as one insert."""
-    table = target.table
-    sign, version = table.engine.sign_column or "_sign", version_column(table)
-    stored = [c.name for c in table.columns if c.stored and c.name != sign]
-    inner = (
-        f"SELECT {_list(stored)}, sum(toInt64({quote(sign)})) AS {TIMES} FROM {table.qualified} "
-        f"WHERE {target.is_among(differences.keys(step))} GROUP BY {_list(stored)} HAVING {TIMES} != 0"
-    )
-    minus = (
-        f"SELECT {_list(stored)}, toInt8(-sign({TIMES})) AS {_SIGN} "
-        f"FROM ({inner}) ARRAY JOIN range(toUInt64(abs({TIMES}))) AS {_COPY}"
-    )
-    filled = _filled(source, target)
-    values = {name: f"{_R}.{quote(name)}" for name in filled} | {name: f"{_T}.{quote(name)}" for name in kept}
-    if version is not None:
-        values[version] = row_version(table, version, ceilings)
-    defaults = {c.name: c.default_expression for c in table.columns if c.default_kind == "DEFAULT"}
-    plus = ", ".join(
-        f"{values[n]} AS {quote(n)}" if n in values else f"{defaults.get(n) or _empty(table, n)} AS {quote(n)}"
-        for n in stored
-    )
-    # Where the source does not give what other columns are computed from, it is what an insert would take.
-    inputs = [f"{c.default_expression} AS {quote(c.name)}" for c in table.ephemeral_columns if c.name not in filled]
-    rows = source.live([*(quote(n) for n in filled), *inputs], differences.keys(step, ("missing", "different")))
-    return (
-        f"INSERT INTO {table.qualified} ({_list([*stored, sign])}) SELECT {_list(stored)}, {_SIGN} FROM ({minus} "
-        f"UNION ALL SELECT {plus}, toInt8(1) AS {_SIGN} FROM ({rows}) AS {_R} "
-        f"INNER JOIN ({differences.rows(step)}) AS {D} ON {_R}.{KEY} = {D}.{KEY}"
-        f"{_with_kept(target, differences, step, kept)} "
-        f"LEFT JOIN ({_used(target, differences, step)}) AS {U} ON {_R}.{KEY} = {U}.{KEY}) ORDER BY {_SIGN}"
-    )
+def _unreadable(subject: Subject) -> str:
+    """The condition on differences for which the table does not have what the source cannot give."""
+    return "kind IN ('missing', 'different')" if rows_move(subject.table, subject.key) else "kind = 'missing'"
 
 
-def _used(target: Side, differences: Differences, step: int) -> str:
-    """The versions of all rows of each key."""
-    table = target.table
-    version = version_column(table)
-    versions = f"toInt256({quote(version)})" if version is not None and counts(table) else "toInt256(0)"
-    return (
-        f"SELECT {target.key_hash} AS {KEY}, groupUniqArray({versions}) AS {USED} FROM {table.qualified} "
-        f"WHERE {target.is_among(differences.keys(step))} GROUP BY {KEY} {ALL_ROWS}"
-    )
+@contextmanager
+def _alone(subject: Subject, wanted: bool) -> Iterator[None]:
+    """Hold the stream's claim meanwhile, if the repair cannot be ordered against the stream by versions.
 
-
-def no_version_left(target: Side, differences: Differences, step: int, ceilings: Ceilings) -> str:
-    """The condition on differences whose keys have used all versions below the next change; empty if they cannot."""
-    table = target.table
-    if table.engine.family is not Family.VERSIONED_COLLAPSING or not counts(table):
-        return ""
-    return (
-        f"{KEY} IN (SELECT {D}.{KEY} FROM ({differences.rows(step)}) AS {D} "
-        f"INNER JOIN ({_used(target, differences, step)}) AS {U} ON {D}.{KEY} = {U}.{KEY} "
-        f"WHERE {D}.kind != 'extra' AND NOT {is_free(ceilings)})"
-    )
-
-
-def _counted(source: Side, target: Side, differences: Differences, step: int, ceilings: Ceilings) -> str:
-    """Rows without a key: as many as the source has more, or a −1 for each that it has less."""
-    table = target.table
-    columns, version = _filled(source, target), version_column(table)
-    names = ["_op", *([version] if version else []), *columns, table.engine.sign_column or "_sign"]
-    bare = [quote(name) for name in columns]
-    sides = " UNION ALL ".join(
-        f"SELECT {', '.join(bare)}, {KEY} FROM ({one.live(bare, differences.keys(step))})" for one in (source, target)
-    )
-    newest = [_last(table, version, ceilings)] if version else []
-    more = f"({D}.source_times - {D}.table_times)"
-    values = ", ".join([*newest, *(f"{_R}.{name}" for name in bare)])
-    return (
-        f"INSERT INTO {table.qualified} ({_list(names)}) "
-        f"SELECT if({more} > 0, 'r', 'd'), {values}, toInt8(sign({more})) "
-        f"FROM (SELECT * FROM ({sides}) LIMIT 1 BY {KEY}) "
-        f"AS {_R} INNER JOIN ({differences.rows(step)}) AS {D} ON {_R}.{KEY} = {D}.{KEY} "
-        f"ARRAY JOIN range(toUInt64(abs({more}))) AS {_COPY}"
-    )
-
-
-def _last(table: TargetTable, version: str, ceilings: Ceilings) -> str:
-    """The higher of both versions of a row, none above that of the last change: a narrow table lacks the shadow's."""
-    if ceilings.row is None:
-        return row_version(table, version, ceilings)
-    kind = next(c.type for c in table.columns if c.name == version)
-    last = max(ceilings.row - 1, 0)
-    own = f"least(toInt256OrZero({D}.source_version), toInt256({literal(str(last))}))"
-    return f"CAST(greatest({own}, toInt256OrZero({D}.table_version)), {literal(kind)})"
-
-
-def _mark(table: TargetTable, *, deleted: bool) -> tuple[str, str]:
-    """The column that marks deleted rows, and its value."""
-    if table.engine.is_deleted_column:
-        return table.engine.is_deleted_column, str(int(deleted))
-    return table.engine.sign_column or "_sign", "-1" if deleted else "1"
-
-
-def _stored(table: TargetTable) -> list[str]:
-    return [c.name for c in table.stored_columns]
-
-
-def _filled(source: Side, target: Side) -> list[str]:
-    """Columns of the source's rows that the target has."""
-    own = source.table.system_columns
-    return [c.name for c in source.table.columns if c.name not in own and target.table.column(c.name) is not None]
-
-
-def _empty(table: TargetTable, name: str) -> str:
-    kind = next(c.type for c in table.columns if c.name == name)
-    return f"defaultValueOfTypeName({literal(kind)})"
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(quote(name) for name in names)
+    Raises LedgerConflict if a job on this host runs the stream.
+    """
+    if not wanted:
+        yield
+        return
+    subject.ledger.claim(f"repair-{uuid.uuid4().hex[:8]}")
+    try:
+        yield
+    finally:
+        subject.ledger.release()

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from ch_sink.clickhouse import detect
 from ch_sink.errors import StreamFailed
+from ch_sink.model.address import counted
 from ch_sink.model.change import Op
-from ch_sink.model.counted import counted
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsEdited, TableRefilled, TopicFacts
@@ -45,7 +45,7 @@ from ch_sink.trust.refill import (
     of_table,
     other_table,
 )
-from ch_sink.trust.repaired_versions import last_versions
+from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side

@@ -82,7 +82,7 @@ def refilled(subject: Subject, say: Callable[[str], None]) -> None:
 
 def _compared(client: Client, rollup: Rollup, side: Side, examples: int) -> RolledUp:
     def ask(sql: str) -> list[dict[str, Any]]:
-        return client.rows(sql, settings=EVERY_TYPE, doing=f"compare rollup {rollup.choice.name}")
+        return client.rows(sql, settings=EVERY_TYPE, of=side.table, doing=f"compare rollup {rollup.choice.name}")
 
     try:
         [counted] = ask(f"SELECT count() AS n FROM ({rollup.groups})")

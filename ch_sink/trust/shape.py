@@ -16,8 +16,7 @@ from ch_sink.table.evolve import addition, as_column, choice_of
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns, system_plans
 from ch_sink.trust.subject import Subject
-from ch_sink.types.lexer import key_expressions, split_commas
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import key_expressions, literal, quote, split_commas
 
 __all__ = ["Shape", "Wanted", "differences_of_shape", "shape_of"]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ch_sink.clickhouse import Client
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import AccessDenied, ClickHouseError, StreamFailed, TableError
 from ch_sink.order import State
 from ch_sink.ports import Handover, Ledger
 from ch_sink.snapshot import SourceReader
@@ -13,13 +13,13 @@ from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import Rollup
 from ch_sink.trust.fold import MakeDecoder
-from ch_sink.trust.stoppable import Check, never_stops
-from ch_sink.trust.topic import Reached, TopicReader, reached
+from ch_sink.trust.topic import Check, Reached, TopicReader, never_stops, reached
+from ch_sink.types.build import is_constant
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
-from ch_sink.types.defaults import is_constant
+from ch_sink.types.sql import tokenize
 
-__all__ = ["Options", "Subject", "chosen_columns", "filled_columns", "states_at"]
+__all__ = ["Options", "Subject", "chosen_columns", "expect_condition", "filled_columns", "states_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,11 @@ class Options:
     parallel: int = 0
     """Processes that read the source; 0 for one on a small table, and up to four on a large one."""
 
+    @property
+    def of_all_rows(self) -> bool:
+        """Whether every row and column is compared."""
+        return not (self.columns or self.condition or self.bounds) and self.share == 1.0
+
 
 def chosen_columns(subject: Subject, options: Options) -> tuple[Column, ...]:
     """The columns that are compared. Raises StreamFailed if the stream does not fill one of them."""
@@ -124,3 +129,20 @@ def filled_columns(table: TargetTable, schema: RowSchema | None) -> tuple[Column
         for c in table.stored_columns
         if c.name in stated or not c.default_expression or is_constant(c.default_expression, names)
     )
+
+
+def expect_condition(subject: Subject, condition: str) -> None:
+    """Raises StreamFailed if ClickHouse does not understand the condition over the table's columns."""
+    if not condition:
+        return
+    table = subject.table.qualified
+    try:
+        tokenize(condition)
+        subject.client.rows(f"SELECT 1 AS one FROM {table} WHERE ({condition}) LIMIT 0", doing=f"look into {table}")
+    except (ClickHouseError, TableError) as error:
+        if error.temporary or isinstance(error, AccessDenied):
+            raise
+        raise StreamFailed(
+            f"--where {condition} is no condition over {table}: {error}",
+            hint=f"Write SQL over its columns: {', '.join(column.name for column in subject.columns)}.",
+        ) from None

@@ -20,8 +20,7 @@ from ch_sink.table.fill_note import fill_note, marked
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.shadow import DROP
 from ch_sink.trust.shape import Shape
-from ch_sink.types.lexer import string_value
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import literal, quote, string_value
 
 __all__ = [
     "SUFFIX",

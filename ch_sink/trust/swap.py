@@ -16,7 +16,7 @@ from typing import Any
 
 from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.model.counts import Counts
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Request, TableRefilled, TopicFacts
 from ch_sink.ports.stream_states import RecordedState, StreamStates

@@ -1,26 +1,35 @@
-"""What a fold needs of a topic, Kafka behind it, and a topic without the changes of erased keys."""
+"""What a fold needs of a topic, Kafka behind it, and a topic without the changes of erased keys.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+A signal ends the reading between two chunks of a topic, or two batches of a source's rows: a command looks there, and
+while it waits, whether it is to stop; then what it has made beside the table is removed as after an error. A step that
+must not be left half done reads nothing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, TopicOffsets, range_consumer
 from ch_sink.model.change import Records
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.ports import History, Ledger, RowsEdited
 from ch_sink.stream.tasks import RangeTask
 
 __all__ = [
+    "Check",
     "KafkaTopic",
     "Reached",
+    "StoppableTopic",
     "TopicReader",
     "WithoutErased",
+    "never_stops",
     "offsets_behind",
     "reached",
+    "until_stopped",
 ]
 
 
@@ -138,4 +147,39 @@ class WithoutErased:
 
     def history(self, partition: int) -> History | None:
         """See TopicReader."""
+        return self.inner.history(partition)
+
+
+T = TypeVar("T")
+
+Check = Callable[[], None]
+"""Raises what ends the command, if it is to stop."""
+
+
+def never_stops() -> None:
+    """The check of a command that no signal reaches."""
+
+
+def until_stopped(batches: Iterable[T], check: Check) -> Iterator[T]:
+    """The batches, with a look before each."""
+    for batch in batches:
+        check()
+        yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class StoppableTopic:
+    """A topic that is read until the command is to stop; see TopicReader."""
+
+    inner: TopicReader
+    check: Check
+
+    def state(self, topic: str) -> TopicState:
+        self.check()
+        return self.inner.state(topic)
+
+    def chunks(self, task: RangeTask, first: int) -> Iterator[Chunk]:
+        return until_stopped(self.inner.chunks(task, first), self.check)
+
+    def history(self, partition: int) -> History | None:
         return self.inner.history(partition)

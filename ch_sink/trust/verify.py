@@ -15,27 +15,25 @@ from functools import cache
 from typing import Any
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 from ch_sink.pipeline.target import Target
 from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.causes import causes
-from ch_sink.trust.condition import expect_condition
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, without_history
-from ch_sink.trust.repaired_versions import last_versions
+from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.report import Report
 from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables, staying
 from ch_sink.trust.sides import Side
 from ch_sink.trust.source_rows import read_source
-from ch_sink.trust.subject import Options, Subject, chosen_columns, states_at
+from ch_sink.trust.subject import Options, Subject, chosen_columns, expect_condition, states_at
 from ch_sink.trust.topic import offsets_behind
+from ch_sink.types.build import default_sql
 from ch_sink.types.column import Column
-from ch_sink.types.defaults import default_sql
-from ch_sink.types.lexer import columns_in
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import columns_in, literal, quote
 
 __all__ = ["FOUND", "Comparison", "Verified", "verified"]
 

@@ -29,9 +29,8 @@ from ch_sink.snapshot import open_source
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.shape import Wanted
 from ch_sink.trust.source_address import source_address
-from ch_sink.trust.stoppable import Check, StoppableTopic, never_stops
 from ch_sink.trust.subject import Subject, filled_columns
-from ch_sink.trust.topic import KafkaTopic
+from ch_sink.trust.topic import Check, KafkaTopic, StoppableTopic, never_stops
 from ch_sink.types.sql import quote
 from ch_sink.wiring.streams import stream_settings
 from ch_sink.wiring.tasks import concerned_by

@@ -1,8 +1,8 @@
-"""Column types: source types to ClickHouse types, and the converters of values, one small module per family."""
+"""Column types: source types to ClickHouse types, and the converters of values."""
 
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.build import converter, ignores_comment, may_be_guess
-from ch_sink.types.column_type import DOCUMENT, WIDE, clickhouse_type
+from ch_sink.types.column import DOCUMENT, WIDE, clickhouse_type
 from ch_sink.types.converter import Converted, Converter, Encoding, OutOfRange
 
 __all__ = [

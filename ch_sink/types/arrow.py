@@ -8,8 +8,12 @@ and stored with each half reversed by 26.1 to 26.3; as numbers, times beyond a d
 and up to 26.3 no JSON is written as Arrow.
 """
 
+import math
+from collections.abc import Iterable
 from dataclasses import replace
+from decimal import Decimal
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +29,7 @@ __all__ = [
     "arrow_type",
     "carried",
     "sent_type",
+    "sql_value",
     "travels_as_text",
     "without_unreadable_nulls",
 ]
@@ -194,3 +199,67 @@ def _wire(tree: ChType) -> ChType:
 def arrow_unit(precision: int) -> str:
     """Arrow's time unit that holds this many sub-second digits."""
     return "s" if precision == 0 else "ms" if precision <= 3 else "us" if precision <= 6 else "ns"
+
+
+_FROM_EPOCH = {
+    "ms": "fromUnixTimestamp64Milli",
+    "us": "fromUnixTimestamp64Micro",
+    "ns": "fromUnixTimestamp64Nano",
+}
+
+
+def sql_value(value: pa.Scalar, target: ChType) -> str | None:
+    """SQL of an Arrow value as it is inserted into a column of this type; None for types that have no such SQL."""
+    bare = target.bare
+    name = bare.name
+    if not value.is_valid:
+        return "NULL"
+    if name in WIDE_INTEGERS:
+        return f"to{name}('{int.from_bytes(value.as_py(), 'little', signed=not name.startswith('U'))}')"
+    if name in INTEGERS:
+        return str(value.as_py())
+    if name.startswith("Float"):
+        number = value.as_py()
+        return repr(number) if math.isfinite(number) else f"to{name}('{number}')"
+    if name == "Bool":
+        return "true" if value.as_py() else "false"
+    if name in ("String", "FixedString", "JSON", "UUID"):
+        return _text(value.as_py())
+    if name == "Decimal":
+        return literal(_digits(value.as_py()))
+    if name == "Date32":
+        return f"toDate32('1970-01-01') + {value.value}"
+    if name == "DateTime64" and value.type.unit in _FROM_EPOCH:
+        return f"{_FROM_EPOCH[value.type.unit]}({value.value}, 'UTC')"
+    return _nested(value, bare)
+
+
+def _nested(value: pa.Scalar, target: ChType) -> str | None:
+    if target.name == "Array":
+        return _call("[", (sql_value(item, target.items[0]) for item in value.values), "]")
+    if target.name == "Map":
+        pairs = [part for key, item in zip(*value.values.flatten(), strict=True) for part in (key, item)]
+        kinds = [target.items[0], target.items[1]] * (len(pairs) // 2)
+        return _call("map(", (sql_value(part, kind) for part, kind in zip(pairs, kinds, strict=True)), ")")
+    if target.name == "Tuple":
+        members = zip(value.values(), target.items, strict=True)
+        return _call("tuple(", (sql_value(member, kind) for member, kind in members), ")")
+    return None
+
+
+def _call(opening: str, parts: Iterable[str | None], closing: str) -> str | None:
+    known = list(parts)
+    return None if None in known else f"{opening}{', '.join(str(part) for part in known)}{closing}"
+
+
+def _text(value: str | bytes) -> str:
+    if isinstance(value, str):
+        return literal(value)
+    try:
+        return literal(value.decode())
+    except UnicodeDecodeError:  # the server's own texts of expressions are UTF-8
+        return f"unhex('{value.hex()}')"
+
+
+def _digits(value: Any) -> str:
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)

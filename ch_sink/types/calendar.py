@@ -10,7 +10,6 @@ from ch_sink.errors import DecodeError
 
 __all__ = [
     "INFINITE_DAYS",
-    "INFINITE_TICKS",
     "civil_from_days",
     "date_text",
     "days_from_civil",

@@ -1,13 +1,13 @@
-"""ClickHouse type texts as trees: ``Nullable(DateTime64(3, 'UTC'))`` → nested :class:`ChType`."""
+"""ClickHouse type texts as trees (``Nullable(DateTime64(3, 'UTC'))`` → nested `ChType`), wider ones, those in UTC."""
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ch_sink.errors import TableError
-from ch_sink.types.lexer import Kind, Token, closing, tokenize
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import Kind, Token, closing, literal, quote, tokenize
 
-__all__ = ["ChType", "parse_type"]
+__all__ = ["ChType", "in_utc", "parse_type", "text_in_utc", "widened"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +158,95 @@ def _parts(tokens: list[Token]) -> list[list[Token]]:
         else:
             parts[-1].append(token)
     return [part for part in parts if part]
+
+
+_COMPOSED = ("Array", "Map", "Tuple", "Nullable")
+_OPAQUE = ("JSON", "Object", "Dynamic", "Variant", "LowCardinality")
+"""Types that a CAST may change, or that a profile may not allow in one."""
+_TIME = re.compile(r"""DateTime64\((\d)(?:, '[^']*')?\)|\bDateTime\b(?! )(?:\('[^']*'\))?|'(?:[^'\\]|\\.)*'|`[^`]*`""")
+"""A time in the text of a type, with its digits; or a text or name, in which there is none."""
+
+
+def in_utc(kind: str) -> str:
+    """The type of the same values with times in UTC; as it is if it has none, or none that a CAST reaches."""
+    tree = parse_type(kind)
+    if tree.name == "LowCardinality" and "Time" in tree.bare.name:
+        return _TIME.sub(_utc, kind.removeprefix("LowCardinality(")[:-1])
+    return kind if _is_opaque(tree) else _TIME.sub(_utc, kind)
+
+
+def text_in_utc(expression: str, kind: str) -> str:
+    """SQL that gives a value's text, with its times in UTC."""
+    exact = in_utc(kind)
+    return f"toString({expression})" if exact == kind else f"toString(CAST({expression}, {literal(exact)}))"
+
+
+def _is_opaque(tree: ChType) -> bool:
+    return tree.name in _OPAQUE or (tree.name in _COMPOSED and any(_is_opaque(item) for item in tree.items))
+
+
+def _utc(found: re.Match[str]) -> str:
+    if found[1]:
+        return f"DateTime64({found[1]}, 'UTC')"
+    return "DateTime('UTC')" if found[0].startswith("DateTime") else found[0]
+
+
+def widened(old: str, new: str, *, may_be_nullable: bool = True) -> str | None:
+    """The type that holds every value of ``old`` and of ``new``, where it differs from ``old`` and is of its family.
+
+    None if ``old`` is wide enough already, or where the two are of different families (a String column for a
+    number is the user's choice and stays). Null is only taken over where ``may_be_nullable``.
+    """
+    before, after = parse_type(old), parse_type(new)
+    base = _wider(before.bare, after.bare)
+    inner = base or _text_of_bare(old)
+    nullable = before.nullable or (after.nullable and may_be_nullable and _can_be_null(before.bare))
+    if base is None and (nullable == before.nullable or not _same_family(before.bare, after.bare)):
+        return None
+    text = f"Nullable({inner})" if nullable else inner
+    if before.name == "LowCardinality":
+        text = f"LowCardinality({text})"
+    return None if parse_type(text) == before else text
+
+
+def _can_be_null(tree: ChType) -> bool:
+    return tree.name not in ("Array", "Map", "Tuple", "Nested", "JSON", "Object", "Variant", "Dynamic", "Point")
+
+
+def _text_of_bare(text: str) -> str:
+    for wrapper in ("LowCardinality(", "Nullable("):
+        if text.startswith(wrapper):
+            return _text_of_bare(text[len(wrapper) : -1].strip())
+    return text
+
+
+def _same_family(old: ChType, new: ChType) -> bool:
+    return _family(old.name) == _family(new.name)
+
+
+def _family(name: str) -> str:
+    return "Date" if name in ("Date", "Date32") else re.sub(r"\d+$", "", name) if name != "DateTime64" else "DateTime"
+
+
+def _wider(old: ChType, new: ChType) -> str | None:
+    if old.name == "Date" and new.name == "Date32":
+        return "Date32"
+    if not _same_family(old, new):
+        return None
+    kind = _family(old.name)
+    if kind in ("Int", "UInt", "Float"):
+        return new.name if _bits(new) > _bits(old) else None
+    if kind == "Decimal":
+        whole = max(old.precision - old.scale, new.precision - new.scale)
+        scale = max(old.scale, new.scale)
+        if (whole + scale, scale) == (old.precision, old.scale) or whole + scale > 76:
+            return None
+        return f"Decimal({whole + scale}, {scale})"
+    if old.name == new.name == "DateTime64" and new.precision > old.precision:
+        zone = f", '{old.timezone}'" if old.timezone else ""
+        return f"DateTime64({new.precision}{zone})"
+    return None
+
+
+def _bits(tree: ChType) -> int:
+    return int(re.sub(r"\D", "", tree.name))

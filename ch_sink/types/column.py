@@ -1,10 +1,23 @@
-"""A column of a ClickHouse table, and the range of years that the server holds."""
+"""Columns of ClickHouse tables: which type ``init`` gives a source type, and what the user decides about values."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from ch_sink.types.connect import SourceType
+from ch_sink.types.connect import SourceType, propagated_type
 
-__all__ = ["WIDE_YEARS", "Column", "Years"]
+__all__ = [
+    "DIGITS",
+    "ISO",
+    "PLACEHOLDER",
+    "WIDE",
+    "WIDE_YEARS",
+    "Column",
+    "JsonType",
+    "TypeChoices",
+    "ValuePolicy",
+    "Years",
+    "clickhouse_type",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +60,207 @@ class Years:
 
 
 WIDE_YEARS = Years()
+
+
+PLACEHOLDER = "__debezium_unavailable_value"
+
+
+@dataclass(frozen=True, slots=True)
+class ValuePolicy:
+    """How values are read and converted. Field names equal the keys of the YAML file."""
+
+    out_of_range: Literal["fail", "clamp", "null"] = "fail"
+    """What happens to a value that its column cannot hold. ``fail`` makes the record a dead letter."""
+    decimal_handling: Literal["precise", "double", "string"] = "precise"
+    """The connector's ``decimal.handling.mode``, for events that do not declare their types."""
+    binary_handling: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    """The connector's ``binary.handling.mode``, likewise."""
+    time_precision: Literal[
+        "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
+    ] = "adaptive"
+    """The connector's ``time.precision.mode``, likewise."""
+    placeholder: str = PLACEHOLDER
+    """The connector's ``unavailable.value.placeholder``."""
+
+
+WIDE = ("ch_sink.wide", "true")
+"""Schema parameter of a temporal column whose sampled values go beyond Date32 and DateTime64."""
+
+
+DIGITS = "ch_sink.digits"
+"""Schema parameter of an ISO date-time column: sub-second digits of its sampled values, where six are too few."""
+
+
+DOCUMENT = ("ch_sink.document", "true")
+"""Schema parameter of the column that holds a whole document."""
+
+
+_CONNECT = "org.apache.kafka.connect.data."
+
+
+_TEMPORAL = {
+    "io.debezium.time.Date": "Date32",
+    "io.debezium.time.IsoDate": "Date32",
+    _CONNECT + "Date": "Date32",
+    "io.debezium.time.Timestamp": "DateTime64(3, 'UTC')",
+    _CONNECT + "Timestamp": "DateTime64(3, 'UTC')",
+    "io.debezium.time.MicroTimestamp": "DateTime64(6, 'UTC')",
+    "io.debezium.time.NanoTimestamp": "DateTime64(9, 'UTC')",
+}
+
+
+ISO = ("io.debezium.time.ZonedTimestamp", "io.debezium.time.IsoTimestamp")
+"""Date-times sent as text, of any precision."""
+
+
+_LABELS = ("io.debezium.data.Enum", "io.debezium.data.EnumSet")
+
+
+_POINT = "io.debezium.data.geometry.Point"
+
+
+_JSON = "io.debezium.data.Json"
+
+
+JsonType = Literal["String", "JSON"]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChoices:
+    """Choices among column types that all hold the source's values."""
+
+    low_cardinality: bool = True
+    """``LowCardinality`` for labels (ENUM, SET)."""
+    arrays: Literal["nullable", "empty_for_null"] = "nullable"
+    """Columns for arrays and maps that can be null: a ``Nullable(Tuple(items …))``, or the bare type, which stores null
+    as empty."""
+    json_type: JsonType = "String"
+    """Columns for the source's JSON."""
+    json_columns: tuple[tuple[str, JsonType], ...] = ()
+    """Columns whose type differs from ``json_type``."""
+    document_type: JsonType = "String"
+    """The column that holds whole documents of MongoDB."""
+    nullable_tuple: bool = True
+    """Whether the server has ``Nullable(Tuple(…))``, which keeps null arrays and empty ones apart. Without it they
+    become JSON text."""
+
+    def json_of(self, column: str) -> JsonType:
+        """The type of a column for JSON."""
+        return dict(self.json_columns).get(column, self.json_type)
+
+
+_DEFAULT = TypeChoices()
+
+
+_KINDS = {
+    "int8": "Int8",
+    "int16": "Int16",
+    "int32": "Int32",
+    "int64": "Int64",
+    "float32": "Float32",
+    "float64": "Float64",
+    "boolean": "Bool",
+    "string": "String",
+    "bytes": "String",
+}
+
+
+def clickhouse_type(
+    source: SourceType, choices: TypeChoices | None = None, *, key: bool = False, column: str = ""
+) -> str:
+    """The column type that ``init`` creates: Nullable if the source is optional, never for ``key``.
+
+    ``column`` is the column's name, for choices that differ by column.
+    """
+    choices = choices or _DEFAULT
+    if DOCUMENT in source.parameters:
+        return choices.document_type
+    if source.name == _JSON and not key and choices.json_of(column) == "JSON":
+        return "Nullable(JSON)" if source.optional else "JSON"
+    base = _base(source, choices.nullable_tuple)
+    labels = choices.low_cardinality and source.name in _LABELS
+    if key or not source.optional:
+        return f"LowCardinality({base})" if labels and not key else base
+    if base.startswith(("Array(", "Map(")):
+        if choices.arrays == "empty_for_null":
+            return base
+        return f"Nullable(Tuple(items {base}))" if choices.nullable_tuple else "Nullable(String)"
+    if base == "Point" and not choices.nullable_tuple:
+        return "Nullable(String)"
+    return f"LowCardinality(Nullable({base}))" if labels else f"Nullable({base})"
+
+
+def _base(source: SourceType, nullable_tuple: bool) -> str:
+    name = source.name or ""
+    if name in _TEMPORAL:
+        return "String" if WIDE in source.parameters else _TEMPORAL[name]
+    if name in ISO:
+        return "String" if WIDE in source.parameters else f"DateTime64({_digits(source)}, 'UTC')"
+    if name == _CONNECT + "Decimal":
+        return _decimal(source)
+    if name == "io.debezium.time.Year":
+        return "UInt16"
+    if name == "io.debezium.data.Uuid":
+        return "UUID"
+    if name == "io.debezium.data.Bits":
+        length = int(source.parameter("length") or 0)
+        return "UInt64" if 0 < length <= 64 else "String"
+    if name == _POINT:
+        return "Point"
+    if source.kind == "array" and source.items is not None:
+        return f"Array({_item(source.items, nullable_tuple)})"
+    if source.kind == "map" and source.items is not None:
+        keys = _base(source.keys, nullable_tuple) if source.keys is not None else "String"
+        return f"Map({keys}, {_item(source.items, nullable_tuple)})" if keys in ("String", *_INTS) else "String"
+    if source.kind in ("array", "map", "struct"):
+        return "String"
+    return _plain(source)
+
+
+_INTS = ("Int8", "Int16", "Int32", "Int64")
+
+
+def _item(source: SourceType, nullable_tuple: bool) -> str:
+    # Members of arrays are plain: no LowCardinality, and an inner array has no null of its own in any database.
+    base = _base(source, nullable_tuple)
+    return f"Nullable({base})" if source.optional and not base.startswith(("Array(", "Map(")) else base
+
+
+def _plain(source: SourceType) -> str:
+    """Types without a semantic name, by the source column's own where the connector propagates it."""
+    column = propagated_type(source)
+    if source.kind in _INTS_BY_KIND:
+        return column.unsigned or ("UInt16" if column.word == "YEAR" else _KINDS[source.kind])
+    if source.kind == "string" and not source.name:
+        # decimal.handling.mode=string; a UUID of SQL Server or MariaDB.
+        if column.decimal is not None:
+            return f"Decimal({column.decimal[0]}, {column.decimal[1]})"
+        return "UUID" if column.is_uuid else "String"
+    return _KINDS[source.kind]
+
+
+_INTS_BY_KIND = frozenset(("int8", "int16", "int32", "int64"))
+
+
+def _digits(source: SourceType) -> int:
+    """Sub-second digits of a date-time sent as text: six, or more where the sample or the source column has them."""
+    sampled = int(source.parameter(DIGITS) or 0)
+    column = propagated_type(source)
+    declared = (column.scale or 0) if column.word in ("DATETIMEOFFSET", "DATETIME2") else 0
+    return min(max(6, sampled, declared), 9)
+
+
+def _decimal(source: SourceType) -> str:
+    scale = int(source.parameter("scale") or 0)
+    column = propagated_type(source)
+    if column.unsigned and scale == 0:
+        return column.unsigned  # bigint.unsigned.handling.mode=precise
+    precision = source.parameter("connect.decimal.precision")
+    if precision is None and column.decimal is not None and column.decimal[1] == scale:
+        precision = str(column.decimal[0])
+    # MONEY, and connectors that state no precision: wide enough for 64 bits with that scale.
+    unknown = 38 if 0 <= scale <= 18 else 76
+    digits = unknown if precision is None else max(int(precision), scale, 1)
+    if digits > 76 or not 0 <= scale <= digits:
+        return "String"
+    return f"Decimal({digits}, {scale})"

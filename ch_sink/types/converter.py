@@ -1,7 +1,16 @@
-"""What a converter is: the way of one column from the wire's literals to the Arrow array that is inserted."""
+"""What a converter is: the way of one column from the wire's literals to the Arrow array that is inserted.
 
+Debezium sends the unavailable-value placeholder as the text; its bytes (bytea; base64 or hex where the connector writes
+binary as text); a one-element array of either; its byte values as an array of integers; a map or JSON of it to itself
+(hstore); an array of the UUID made from it (``UUID.nameUUIDFromBytes``).
+"""
+
+import base64
+import hashlib
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -18,11 +27,14 @@ __all__ = [
     "Encoding",
     "OutOfRange",
     "PerValue",
+    "Placeholder",
+    "PlaceholderColumn",
     "Reaction",
     "Whole",
     "as_arrow",
     "masked",
     "nullable",
+    "placeholder",
     "shown",
     "takes_arrow",
     "takes_whole",
@@ -175,3 +187,89 @@ def shown(value: Any) -> str:
     """A value for an error text, cut short."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """One placeholder text and what it looks like in columns of each kind."""
+
+    text: str
+    raw: bytes
+    texts: tuple[bytes, ...]
+    """Its forms in a column that is sent as text."""
+    codes: tuple[int, ...]
+    uuid: str
+
+    def is_text(self, value: Any) -> bool:
+        return isinstance(value, str) and value.encode("utf-8", "surrogatepass") in self.texts
+
+    def is_bytes(self, value: Any) -> bool:
+        return bool(value == self.raw)
+
+    def is_array(self, value: Any) -> bool:
+        """Whether an array's literal is the placeholder."""
+        if len(value) == 1:
+            only = value[0]
+            return bool(only == self.raw or only == self.text or only == self.uuid or self.is_text(only))
+        return len(value) == len(self.codes) and tuple(value) == self.codes
+
+    def is_map(self, value: Any) -> bool:
+        pairs = list(value.items()) if isinstance(value, dict) else list(value)
+        return len(pairs) == 1 and tuple(pairs[0]) == (self.text, self.text)
+
+    def is_json(self, value: Any) -> bool:
+        """Whether a piece of JSON text (bytes, or ``msgspec.Raw``) is one of the forms."""
+        text = bytes(value)
+        if len(text) > 8 * len(self.raw) + 16:
+            return False
+        try:
+            found = msgspec.json.decode(text)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return False
+        if isinstance(found, str):
+            return self.is_text(found)
+        if isinstance(found, dict):
+            return self.is_map(found)
+        return isinstance(found, list) and self.is_array(found)
+
+
+@lru_cache(maxsize=64)
+def placeholder(text: str) -> Placeholder:
+    """The forms of a placeholder text."""
+    raw = text.encode()
+    digest = bytearray(hashlib.md5(raw, usedforsecurity=False).digest())
+    digest[6] = (digest[6] & 0x0F) | 0x30
+    digest[8] = (digest[8] & 0x3F) | 0x80
+    quoted = msgspec.json.encode(text)
+    return Placeholder(
+        text=text,
+        raw=raw,
+        texts=(
+            raw,
+            base64.b64encode(raw),
+            base64.urlsafe_b64encode(raw),
+            raw.hex().encode(),
+            b"{" + quoted + b":" + quoted + b"}",
+        ),
+        codes=tuple(raw),
+        uuid=str(uuid.UUID(bytes=bytes(digest))),
+    )
+
+
+class PlaceholderColumn:
+    """Literals by another converter, placeholders as null and marked."""
+
+    def __init__(self, inner: Converter, is_placeholder: Callable[[Any], bool]) -> None:
+        self.wire: Any = inner.wire
+        self.arrow = inner.arrow
+        self._inner = inner
+        self._is_placeholder = is_placeholder
+
+    def convert(self, values: list[Any]) -> Converted:
+        check = self._is_placeholder
+        places = [i for i, value in enumerate(values) if value is not None and check(value)]
+        if not places:
+            return self._inner.convert(values)
+        gone = set(places)
+        found = self._inner.convert([None if i in gone else value for i, value in enumerate(values)])
+        return Converted(found.array, masked(len(values), places), found.clamped)

@@ -1,25 +1,34 @@
-"""Which converter a form of literal gets for a target type."""
+"""Which converter a form of literal gets for a target type; those of number columns."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.errors import TableError
+from ch_sink.errors import DecodeError, TableError
 from ch_sink.types import nested, scalars, temporal
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of
 from ch_sink.types.chtype import ChType
 from ch_sink.types.column import Years
-from ch_sink.types.connect import SourceType
-from ch_sink.types.connector_modes import Modes
-from ch_sink.types.converter import Converter, Encoding, PerValue, Reaction
-from ch_sink.types.literals import Reading, Shape, infer, reading
-from ch_sink.types.numbers import bool_column, decimal_column, float_column, integer_column
-from ch_sink.types.placeholder import Placeholder
-from ch_sink.types.schemaless import Either
+from ch_sink.types.connect import SourceType, propagated_type
+from ch_sink.types.converter import Converter, Encoding, OutOfRange, PerValue, Placeholder, Reaction, shown
+from ch_sink.types.decimals import (
+    DecimalColumn,
+    Unscaled,
+    read_any_decimal,
+    read_bytes,
+    read_text,
+    read_variable,
+    rescale,
+)
+from ch_sink.types.integers import Linear, fit, wide_integer
+from ch_sink.types.literals import Modes, Reading, Shape, infer, reading
+from ch_sink.types.nested import AnyBranch, takes_branches
+from ch_sink.types.scalars import Either, SchemalessFlags, SchemalessIntegers
 from ch_sink.types.text_columns import into_json, into_string
-from ch_sink.types.unions import AnyBranch, takes_branches
 
-__all__ = ["Context", "convert", "reading_of"]
+__all__ = ["Context", "convert", "decimal_column", "reading_of"]
 
 _TEMPORAL = ("Date", "Date32", "DateTime", "DateTime64", "Time", "Time64")
 
@@ -210,3 +219,103 @@ def _struct(read: Reading, target: ChType, context: Context) -> Converter | None
     wire = nested.struct_wire(target.names, parts)
     attributes = tuple(f"f{i}" for i in range(len(parts)))
     return nested.Structs(arrow_of(target), target.names, attributes, tuple(parts), wire)
+
+
+def integer_column(read: Reading, target: ChType, reaction: Reaction) -> Converter | None:
+    """Into (U)Int8 to (U)Int256: integers, days and ticks as they are, bits, and whole numbers of any form."""
+    wide = target.name in WIDE_INTEGERS
+    low, high = WIDE_INTEGERS[target.name][1:] if wide else INTEGERS[target.name]
+    # A signed integer is known as one where the connector propagates the column's own type.
+    may_be_unsigned = read.source is None or (
+        read.source.kind == "int64" and not propagated_type(read.source).is_signed
+    )
+    unsigned = target.name == "UInt64" and may_be_unsigned
+    if not wide and read.form in (Shape.INTEGER, Shape.DAYS, Shape.TICKS, Shape.TIME):
+        wire = int if read.guessed else read.wire
+        made = Linear(arrow_of(target), (low, high), reaction=reaction, what=target.name, unsigned=unsigned, wire=wire)
+        return SchemalessIntegers(made, read.wire) if read.guessed else made
+    read_integer = _integer_reader(read)
+    if read_integer is None:
+        return None
+    size = WIDE_INTEGERS[target.name][0] if wide else 0
+
+    def one(value: Any) -> Any:
+        try:
+            found = fit(read_integer(value), low, high, target.name)
+        except OutOfRange as fault:
+            if wide and fault.nearest is not None:
+                fault.nearest = wide_integer(fault.nearest, size)
+            raise
+        return wide_integer(found, size) if wide else found
+
+    return PerValue(read.wire, arrow_of(target), one, reaction=reaction)
+
+
+def _integer_reader(read: Reading) -> Callable[[Any], int] | None:
+    if read.form in (Shape.INTEGER, Shape.DAYS, Shape.TICKS, Shape.TIME, Shape.BOOLEAN):
+        return int
+    if read.form is Shape.BITS:
+        return lambda value: int.from_bytes(value, "little")
+    if read.form is Shape.BYTES and read.source is not None and propagated_type(read.source).is_rowversion:
+        return lambda value: int.from_bytes(value, "big")
+    unscaled = _unscaled_reader(read)
+    return None if unscaled is None else lambda value: rescale(*unscaled(value), 77, 0)
+
+
+def _unscaled_reader(read: Reading) -> Callable[[Any], Unscaled] | None:
+    if read.guessed and read.form is Shape.DECIMAL:
+        return read_any_decimal(read.digits)
+    if read.form is Shape.DECIMAL:
+        return read_bytes(read.digits)
+    if read.form is Shape.VARIABLE_DECIMAL:
+        return read_variable
+    return read_text if read.form in (Shape.TEXT, Shape.FLOAT, Shape.INTEGER) else None
+
+
+def float_column(read: Reading, target: ChType, reaction: Reaction) -> Converter | None:
+    """Into Float32 or Float64: floats, and any other number or its text."""
+    if read.form in (Shape.FLOAT, Shape.TEXT):
+        made = scalars.Floats(target, reaction)
+        return made if read.form is Shape.FLOAT else PerValue(str, made.arrow, _float_text, reaction=reaction)
+    if read.form is Shape.INTEGER:
+        return PerValue(read.wire, arrow_of(target), float, reaction=reaction)
+    unscaled = _unscaled_reader(read)
+    if unscaled is None:
+        return None
+
+    def one(value: Any) -> float:
+        digits, scale = unscaled(value)
+        return float(f"{digits}e{-scale}")
+
+    return PerValue(read.wire, arrow_of(target), one, reaction=reaction)
+
+
+def bool_column(read: Reading, reaction: Reaction) -> Converter | None:
+    """Into Bool: booleans, 0 and 1, their texts."""
+    if read.form is Shape.BOOLEAN:
+        return SchemalessFlags(reaction) if read.guessed else scalars.Flags()
+    if read.form is Shape.INTEGER:
+        return PerValue(read.wire, pa.bool_(), scalars.flag, reaction=reaction)
+    return PerValue(str, pa.bool_(), scalars.flag_text, reaction=reaction) if read.form is Shape.TEXT else None
+
+
+def decimal_column(read: Reading, target: ChType, reaction: Reaction) -> Converter | None:
+    """Into Decimal: decimals of any scale, and any other number or its text."""
+    unscaled = _unscaled_reader(read)
+    if unscaled is None:
+        return None
+    return DecimalColumn(
+        read.wire,
+        target.precision,
+        target.scale,
+        unscaled,
+        reaction=reaction,
+        source_scale=read.digits if read.form is Shape.DECIMAL else None,
+    )
+
+
+def _float_text(value: Any) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise DecodeError(f"no number: {shown(value)}") from None

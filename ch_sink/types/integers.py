@@ -1,6 +1,7 @@
 """Integers, and everything that is an integer times a constant: dates as days, timestamps and times as ticks."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,28 @@ import pyarrow.compute as pc
 from ch_sink.errors import DecodeError
 from ch_sink.types.converter import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
 
-__all__ = ["Linear", "fit", "floored", "infinite", "wide_integer"]
+__all__ = ["Linear", "Scale", "fit", "floored", "infinite", "wide_integer"]
 
 
 _HINT = "widen the column, or set out_of_range to clamp or null"
 
 
-class Linear:
-    """Source integers to target integers, by one multiplication or one floor division.
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What makes a target integer of a source integer: one multiplication or one floor division."""
 
-    ``low`` and ``high`` bound the target's value; ``step``: it is cut down to a multiple of it. ``unsigned``: a
-    negative source integer is the two's complement of an unsigned one (MariaDB sends BIGINT UNSIGNED so).
-    ``infinite``: source integers, below ``low``, that mean ``infinity`` or ``-infinity``.
+    multiply: int = 1
+    divide: int = 1
+    step: int = 1
+    """The target integer is cut down to a multiple of it."""
+
+
+class Linear:
+    """Source integers to target integers.
+
+    ``limits``: the lowest and highest value of the target. ``unsigned``: a negative source integer is the two's
+    complement of an unsigned one (MariaDB sends BIGINT UNSIGNED so). ``infinite``: source integers, below the lowest,
+    that mean ``infinity`` or ``-infinity``.
     """
 
     columnar = True
@@ -30,22 +41,19 @@ class Linear:
     def __init__(
         self,
         arrow: pa.DataType,
-        low: int,
-        high: int,
+        limits: tuple[int, int],
         *,
         reaction: Reaction,
         what: str,
-        multiply: int = 1,
-        divide: int = 1,
-        step: int = 1,
+        scale: Scale = Scale(),
         unsigned: bool = False,
         infinite: Mapping[int, str] | None = None,
         wire: Any = int,
     ) -> None:
         self.wire = wire
         self.arrow = arrow
-        self._low, self._high = low, high
-        self._multiply, self._divide, self._step = multiply, divide, step
+        self._low, self._high = limits
+        self._multiply, self._divide, self._step = scale.multiply, scale.divide, scale.step
         self._unsigned = unsigned
         self._infinite = infinite or {}
         self._what = what

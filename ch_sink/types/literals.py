@@ -1,20 +1,23 @@
-"""What a source type's literals are: their form on the wire, by the semantic name, else guessed from the column."""
+"""The form of a source type's literals: by the semantic name, the connector's modes, else guessed from the column."""
 
+import base64
+import binascii
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from ch_sink.errors import DecodeError
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS
 from ch_sink.types.chtype import ChType
-from ch_sink.types.column_type import WIDE
-from ch_sink.types.connect import Field, SourceType
-from ch_sink.types.connector_modes import Modes
+from ch_sink.types.column import WIDE, ValuePolicy
+from ch_sink.types.connect import Field, SourceType, propagated_type
+from ch_sink.types.converter import Converted, Converter, shown
 from ch_sink.types.decimals import VariableScale
-from ch_sink.types.propagated_type import propagated_type
 
-__all__ = ["PointLiteral", "Reading", "Shape", "infer", "reading"]
+__all__ = ["Encoded", "Modes", "Reading", "Shape", "infer", "reading"]
 
 
 class Shape(StrEnum):
@@ -77,7 +80,11 @@ class Reading:
 
 
 _C = "org.apache.kafka.connect.data."
+
+
 _T = "io.debezium.time."
+
+
 _NAMED: dict[str, tuple[Shape, Any, int]] = {
     _T + "Date": (Shape.DAYS, int, 0),
     _C + "Date": (Shape.DAYS, int, 0),
@@ -99,7 +106,11 @@ _NAMED: dict[str, tuple[Shape, Any, int]] = {
     "io.debezium.data.geometry.Geometry": (Shape.GEOMETRY, GeometryLiteral, 0),
     "io.debezium.data.geometry.Geography": (Shape.GEOMETRY, GeometryLiteral, 0),
 }
+
+
 _TEXTS = frozenset(("String", "FixedString"))
+
+
 _ONLY: dict[str, frozenset[str]] = {
     # Texts with a meaning that no other column has.
     _T + "ZonedTime": _TEXTS | {"Time", "Time64"},
@@ -110,6 +121,8 @@ _ONLY: dict[str, frozenset[str]] = {
     "io.debezium.data.Tsvector": _TEXTS,
     "io.debezium.data.Json": _TEXTS | {"JSON", "Array", "Map", "Tuple", "Nested"},
 }
+
+
 _BY_KIND: dict[str, tuple[Shape, Any]] = {
     "int8": (Shape.INTEGER, int),
     "int16": (Shape.INTEGER, int),
@@ -162,6 +175,29 @@ def _fixed_length(source: SourceType) -> int:
     return 0 if propagated_type(source).word == "VARBIT" or length > _LONGEST_BITS else length
 
 
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """``decimal.handling.mode``, ``binary.handling.mode`` and ``time.precision.mode`` of the connector."""
+
+    decimal: str = "precise"
+    binary: str = "bytes"
+    time: str = "adaptive"
+
+    @staticmethod
+    def of(policy: ValuePolicy) -> "Modes":
+        return Modes(policy.decimal_handling, policy.binary_handling, policy.time_precision)
+
+    def tick_digits(self, target: ChType) -> int:
+        """Sub-second digits of the integers for a date-time or time column.
+
+        The adaptive modes send milliseconds for columns of up to three digits, then micro- and nanoseconds.
+        """
+        if self.time == "adaptive_time_microseconds" and target.name in ("Time", "Time64"):
+            return 6
+        adaptive = 3 if target.precision <= 3 else 6 if target.precision <= 6 else 9
+        return _TICKS.get(self.time, adaptive)
+
+
 def infer(target: ChType, modes: Modes) -> Reading:
     """The form that schemaless literals of a column most likely have: what a connector in these modes sends."""
     name = target.name
@@ -201,3 +237,39 @@ def infer(target: ChType, modes: Modes) -> Reading:
             guessed=True,
         )
     return Reading(Shape.ANY, Any, guessed=True)
+
+
+_TICKS = {"connect": 3, "microseconds": 6, "nanoseconds": 9}
+
+
+class Encoded:
+    """Bytes that the connector wrote as text: decoded, then converted."""
+
+    wire: Any = str
+
+    def __init__(self, inner: Converter, mode: str) -> None:
+        self.arrow = inner.arrow
+        self._inner = inner
+        self._decode = _DECODERS[mode]
+        self._mode = mode
+
+    def convert(self, values: list[Any]) -> Converted:
+        try:
+            return self._inner.convert([None if v is None else self._decode(v) for v in values])
+        except (binascii.Error, ValueError, TypeError) as fault:
+            text = next((v for v in values if v is not None and not self._reads(v)), None)
+            raise DecodeError(f"no {self._mode} text: {shown(text)}", hint="see binary_handling") from fault
+
+    def _reads(self, value: Any) -> bool:
+        try:
+            self._decode(value)
+        except (binascii.Error, ValueError, TypeError):
+            return False
+        return True
+
+
+_DECODERS: dict[str, Callable[[Any], bytes]] = {
+    "base64": lambda text: binascii.a2b_base64(text, strict_mode=True),
+    "base64-url-safe": lambda text: base64.b64decode(text, altchars=b"-_", validate=True),
+    "hex": bytes.fromhex,
+}

@@ -11,7 +11,7 @@ from ch_sink.types import calendar as civil
 from ch_sink.types.arrow import arrow_of, arrow_unit
 from ch_sink.types.chtype import ChType
 from ch_sink.types.converter import Converted, PerValue, Reaction, as_arrow
-from ch_sink.types.integers import Linear, fit, floored, infinite
+from ch_sink.types.integers import Linear, Scale, fit, floored, infinite
 
 __all__ = ["IsoColumn", "Times", "bounds", "from_days", "from_ticks", "iso_date", "iso_time"]
 
@@ -51,13 +51,10 @@ def from_ticks(target: ChType, source_digits: int, years: tuple[int, int], react
     clock = target.name in ("Time", "Time64")
     ticks = Linear(
         pa.int64() if clock else arrow_of(target),
-        low,
-        high,
+        (low, high),
         reaction=reaction,
         what=_named(target),
-        multiply=10 ** max(digits - source_digits, 0),
-        divide=10 ** max(source_digits - digits, 0),
-        step=_step(target, digits),
+        scale=Scale(10 ** max(digits - source_digits, 0), 10 ** max(source_digits - digits, 0), _step(target, digits)),
     )
     return Times(ticks, digits) if clock else ticks
 
@@ -101,11 +98,10 @@ def from_days(target: ChType, years: tuple[int, int], reaction: Reaction) -> Lin
     factor = 1 if target.name.startswith("Date") and "Time" not in target.name else 86_400 * 10**digits
     return Linear(
         arrow_of(target),
-        low,
-        high,
+        (low, high),
         reaction=reaction,
         what=_named(target),
-        multiply=factor,
+        scale=Scale(multiply=factor),
         infinite=civil.INFINITE_DAYS,
     )
 
@@ -197,5 +193,9 @@ def days_of_ticks(target: ChType, source_digits: int, years: tuple[int, int], re
     """Integer ticks into Date or Date32: the day in UTC."""
     _, low, high = bounds(target, years)
     return Linear(
-        arrow_of(target), low, high, reaction=reaction, what=_named(target), divide=86_400 * 10**source_digits
+        arrow_of(target),
+        (low, high),
+        reaction=reaction,
+        what=_named(target),
+        scale=Scale(divide=86_400 * 10**source_digits),
     )

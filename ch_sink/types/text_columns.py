@@ -1,5 +1,11 @@
-"""Targets String and JSON: which text each form of literal becomes."""
+"""Targets String and JSON: which text each form of literal becomes.
 
+What the server would refuse in a column of type JSON is found here, where it concerns one record and not the insert.
+ClickHouse's JSON holds objects only, each path once (``{"a":{"b":1},"a.b":2}`` has one twice), no number beyond a
+Float64, and 500 levels at most here (the server ends at about a thousand). A null member vanishes there.
+"""
+
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +16,22 @@ import pyarrow as pa
 
 from ch_sink.errors import DecodeError
 from ch_sink.types import calendar as civil
-from ch_sink.types.converter import Converted, Converter, Encoding, Reaction, shown
+from ch_sink.types.converter import (
+    Converted,
+    Converter,
+    Encoding,
+    OutOfRange,
+    PerValue,
+    Placeholder,
+    Reaction,
+    as_arrow,
+    shown,
+    without,
+)
 from ch_sink.types.decimals import decimal_text, read_any_decimal, read_bytes, read_variable
-from ch_sink.types.json_column import JsonColumn
 from ch_sink.types.literals import Reading, Shape
-from ch_sink.types.placeholder import Placeholder
-from ch_sink.types.strings import AnyText, Plain, binary_text
 
-__all__ = ["into_json", "into_string", "spelled"]
+__all__ = ["AnyText", "JsonColumn", "Plain", "into_json", "into_string", "spelled"]
 
 _OBJECTS = (Shape.MAP, Shape.STRUCT, Shape.POINT)
 _NESTED = (Shape.ARRAY, *_OBJECTS)
@@ -182,3 +196,130 @@ def _zoned_text(text: str) -> str:
     found = civil.ticks_text(civil.parse_instant(text, 9), 9)
     moment, before_christ, _ = found.partition(" BC")
     return f"{moment}+00{before_christ}"
+
+
+class Plain:
+    """Text or bytes as they are, into String."""
+
+    columnar = True
+    arrow = pa.binary()
+
+    def __init__(self, wire: Any, forms: tuple[bytes, ...] = ()) -> None:
+        """``forms``: the bytes that mean an unavailable value; empty if the source sends none."""
+        self.wire = wire
+        self.whole = ("texts",) if wire is str else ()
+        self._forms = forms
+
+    def convert(self, values: list[Any]) -> Converted:
+        try:
+            # Text goes in faster as what it is; the cast shares its buffers.
+            array = as_arrow(values, pa.string() if self.wire is str else self.arrow).cast(self.arrow)
+        except (pa.ArrowException, TypeError, ValueError) as fault:
+            raise DecodeError(f"expected text or bytes: {fault}") from fault
+        if not isinstance(array, pa.Array):
+            raise DecodeError("more than 2 GiB of text in one chunk", hint="make chunks smaller (chunk_bytes)")
+        if not self._forms:
+            return Converted(array)
+        array, unavailable = without(array, self._forms)
+        return Converted(array, unavailable)
+
+
+class AnyText(PerValue):
+    """Any other value into String, by a function that gives its text or bytes."""
+
+    def __init__(self, wire: Any, function: Any, known: Placeholder | None = None, is_placeholder: Any = None) -> None:
+        super().__init__(
+            wire,
+            pa.binary(),
+            function,
+            reaction="fail",
+            is_placeholder=is_placeholder if known is not None else None,
+        )
+
+
+_MOST_MISSING = 4096
+
+
+def binary_text(value: bytes, length: int) -> str:
+    """Binary digits of a little-endian bit string, as long as declared; from the first 1 on where that varies (0).
+
+    Raises DecodeError for a length that is far beyond the bytes: connectors send all bytes of a bit string.
+    """
+    if length > 8 * len(value) + _MOST_MISSING:
+        raise DecodeError(f"a bit string of {len(value)} bytes is declared to have {length} bits")
+    return format(int.from_bytes(value, "little"), "b").rjust(length, "0")
+
+
+_DEEPEST = 500
+
+
+class JsonColumn(PerValue):
+    """JSON texts, or literals that ``text`` makes texts of, into JSON."""
+
+    def __init__(
+        self,
+        wire: Any,
+        reaction: Reaction,
+        *,
+        text: Callable[[Any], str | None],
+        is_placeholder: Callable[[Any], bool] | None,
+    ) -> None:
+        def one(value: Any) -> str | None:
+            found = text(value)
+            if found is not None:
+                _check(found)
+            return found
+
+        super().__init__(wire, pa.string(), one, reaction=reaction, is_placeholder=is_placeholder)
+
+
+def _check(text: str) -> None:
+    """Raises OutOfRange for a text that the server would not take."""
+    try:
+        msgspec.json.decode(text)
+        found = json.loads(text, object_pairs_hook=_object)
+    except OutOfRange:
+        raise
+    except (msgspec.DecodeError, ValueError, RecursionError) as fault:
+        raise _refused(f"no JSON: {shown(text)} ({fault})") from fault
+    if not isinstance(found, dict):
+        raise _refused(f"no JSON object: {shown(text)}")
+    _walk(found, 1, {})
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _refused(f"the JSON object has a key twice: {shown(sorted(name for name, _ in pairs))}")
+    return found
+
+
+def _walk(value: Any, depth: int, paths: dict[str | None, Any]) -> None:
+    """Raises OutOfRange if a dotted path is there twice, or too deep.
+
+    ``paths``: those found so far from here on, as a tree of their parts: as texts they would be as long as all names
+    around them. A path ends where its tree has None.
+    """
+    if depth > _DEEPEST:
+        raise _refused(f"the JSON has more than {_DEEPEST} levels")
+    if isinstance(value, list):
+        for item in value:
+            _walk(item, depth + 1, {})
+    if not isinstance(value, dict):
+        return
+    for name, member in value.items():
+        below = paths
+        for part in name.split("."):
+            below = below.setdefault(part, {})
+        if isinstance(member, dict):
+            _walk(member, depth + 1, below)
+            continue
+        if None in below:
+            raise _refused(f"the JSON object has a path twice: {shown(name)} at its end")
+        below[None] = {}
+        if isinstance(member, list):
+            _walk(member, depth + 1, {})
+
+
+def _refused(message: str) -> OutOfRange:
+    return OutOfRange(message, hint="make the column String, which keeps JSON as it was sent")

@@ -18,7 +18,7 @@ from ch_sink.clickhouse import (
 from ch_sink.config import Config
 from ch_sink.discovery.wiring import client_of, dead_letters_of, kafka_settings, ledger_of, pending_of
 from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaSettings, TopicWatermarks
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.ports import Alive, Compared, Condition, RecordedState, Request
 from ch_sink.stream.batch_plan import rewind
 from ch_sink.stream.error_limits import ErrorLimits

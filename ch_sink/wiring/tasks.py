@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
+import numpy as np
 from confluent_kafka import Message
 
 from ch_sink.clickhouse import (
@@ -16,7 +17,7 @@ from ch_sink.config import Config
 from ch_sink.decode import decoder_for
 from ch_sink.decode.source_tables import RecordsOfTable
 from ch_sink.discovery.wiring import client_of, dead_letters_of, handover_of, kafka_settings, ledger_of, pending_of
-from ch_sink.errors import DataLoss
+from ch_sink.errors import DataLoss, StreamFailed
 from ch_sink.kafka import KafkaHistory, KafkaSettings, RangeConsumer, range_consumer, schema_registry, slices_of
 from ch_sink.model.change import Records
 from ch_sink.pipeline.chunks import Chunk, cut
@@ -29,7 +30,7 @@ from ch_sink.stream.run_task import TaskPorts, task_name
 from ch_sink.stream.tasks import RangeTask, Task, patience, progress_entry
 from ch_sink.table.model import TargetTable
 
-__all__ = ["WithheldPending", "batch_decoder", "concerned_by", "task_ports"]
+__all__ = ["NoHistory", "WithheldPending", "batch_decoder", "concerned_by", "task_ports"]
 
 _WITHHELD = b""
 """In place of a value; null would be a delete, and no change has an empty one."""
@@ -70,7 +71,7 @@ def task_ports(
         Ports(
             lookup=AnyKeyLookup(client, table),
             handover=handover_of(config, client, table),
-            history=_History(kafka, task, concerned),
+            history=_History(kafka, task, concerned) if config.kafka.bootstrap else NoHistory(task.partition),
         ),
         Stores(
             ClickHouseWriter(client, table),
@@ -148,6 +149,24 @@ class _History:
             return self.concerned(earlier)
         finally:
             consumer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class NoHistory:
+    """Of a stream without brokers: what only earlier records tell is refused, since a guess may be wrong."""
+
+    partition: int
+
+    def before(self, offset: int, limit: int) -> Records:
+        """Raises StreamFailed, unless the topic cannot have any."""
+        if not offset or not limit:
+            nothing = np.zeros(0, dtype=np.int64)
+            return Records("", self.partition, nothing, nothing, [], [])
+        raise StreamFailed(
+            f"partition {self.partition}: whether records from offset {offset} on were sent before can be seen from "
+            "earlier ones only, and no broker is known that has them",
+            hint="Name the brokers (kafka.bootstrap.servers): up to redelivery_scan records are read from them then.",
+        )
 
 
 @dataclass(frozen=True, slots=True)

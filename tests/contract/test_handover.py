@@ -9,7 +9,7 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseHandover, Client
 from ch_sink.memory import MemoryHandover
-from ch_sink.model.handover import HandoverId
+from ch_sink.model.change import HandoverId
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.column import Column
 

@@ -1,5 +1,6 @@
 """What every Ledger keeps, and what it answers."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -20,11 +21,18 @@ from ch_sink.ports import (
     TableRefilled,
     TopicFacts,
     TruncateFloor,
+    ledger_entries,
 )
 from tests.support.ledgers import Job, intent, known, result, run_batches
 from tests.support.views import counts_of
 
 BIG = (1 << 80) - 1
+
+
+def test_the_table_of_entries_names_each_kind_once() -> None:
+    rows = re.findall(r"^\| (\w+) +\|", ledger_entries.__doc__ or "", re.MULTILINE)[1:]
+    defined = [getattr(entry, "kind", None) for entry in vars(ledger_entries).values() if isinstance(entry, type)]
+    assert sorted(rows) == sorted(kind for kind in defined if isinstance(kind, str))
 
 
 def test_an_empty_ledger_knows_nothing(job: Job) -> None:

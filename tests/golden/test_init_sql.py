@@ -19,7 +19,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import Statement, init_statements, script
 from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.types.choices import TypeChoices
+from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import RowSchema, SourceType, parse_connect_schema
 from tests.support.engine import Engine
 from tests.support.fixtures import read_stream

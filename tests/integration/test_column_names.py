@@ -8,8 +8,8 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.erase import erased
-from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from ch_sink.types.sql import quote
@@ -116,7 +116,6 @@ def test_names_of_the_sinks_queries_without_a_key(client: Client, database: str)
     subject = replace(it.subject, key=())
     with verified(subject, Options(patience=0)) as found:
         assert (found.report.missing, found.report.extra) == (1, 0)
-    assert repaired(subject, Options(patience=0), apply=True).left == 0
 
 
 @each_of("engine", MARKING, "sign")

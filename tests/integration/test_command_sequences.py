@@ -13,8 +13,8 @@ from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsEdited, TableRe
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.trust.erase import erased
-from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.hand import HandFed

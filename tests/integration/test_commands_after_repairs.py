@@ -9,7 +9,7 @@ from ch_sink.trust.erase import erased
 from ch_sink.trust.explain import noted_of
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.life import Reading, biography
-from ch_sink.trust.mend import Mended, repaired
+from ch_sink.trust.repair import Mended, repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.choose import each_value

@@ -15,7 +15,7 @@ from ch_sink.ports import DeadLetter, FinishedRange, TopicFacts
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.testing import MemoryLedger
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.choose import some

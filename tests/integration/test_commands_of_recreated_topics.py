@@ -6,7 +6,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified

@@ -11,8 +11,8 @@ from ch_sink.model.policy import policy_of
 from ch_sink.table.truncate import truncate_statement
 from ch_sink.trust.explain import stored_rows
 from ch_sink.trust.key import wanted_key
-from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.types.connect import Field, RowSchema, SourceType
@@ -134,10 +134,3 @@ def test_what_the_source_does_not_give_is_not_computed(client: Client, database:
     with pytest.raises(SourceError, match="the source table has no column 'w'"):
         resynced(replace(it.refill, subject=subject), apply=True)
     assert rows(it) == WANTED
-
-
-def test_rows_without_a_key_are_not_told_apart_by_what_is_not_stored(client: Client, database: str) -> None:
-    it = with_ephemeral(client, database, "append")
-    lose(it, 3)
-    with pytest.raises(StreamFailed, match="column 'w', from which others are computed, and its rows have no key"):
-        repaired(replace(it.subject, key=()), Options(patience=0), apply=True)

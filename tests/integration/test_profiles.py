@@ -16,8 +16,8 @@ from ch_sink.errors import ClickHouseError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
-from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.hand import PLACEHOLDER, Event, postgres

@@ -13,7 +13,7 @@ from ch_sink.discovery.look import examine
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.key import condition_of
-from ch_sink.trust.mend import Mended, repaired
+from ch_sink.trust.repair import Mended, repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
@@ -255,16 +255,6 @@ def test_a_row_that_may_move_is_left_alone_if_the_source_does_not_give_all_of_it
     done = mended(it, *SOURCE)
     assert (done.rows, done.left, done.unreadable) == (0, 0, 2)
     assert rows(it) == [(1, "a", "one"), (2, "b", "two")]
-
-
-def test_rows_without_a_key_are_not_repaired_from_a_source_that_does_not_give_all_columns(
-    client: Client, database: str
-) -> None:
-    it = with_third(client, database, "append", [stated(1, "a", "one", 10)])
-    it.source = Rows(SOURCE)
-    with pytest.raises(StreamFailed, match="column 'w' cannot be read from the source"):
-        repaired(replace(it.subject, key=()), Options(patience=0, against="source"), apply=True)
-    assert rows(it) == [(1, "a", "one")]
 
 
 @each_of("engine", [*ENGINES, "append"], "collapsing")

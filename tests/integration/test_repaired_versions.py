@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.trust import mend
+from ch_sink.trust import repair
 from ch_sink.trust.erase import erased
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, states_at
 from tests.support.hand import Event
@@ -157,7 +157,7 @@ def test_a_repair_that_wrote_nothing_stops_no_stream(
     it = hand(client, database, engine, FOUR)
     it.read((0, 3))
     it.source = Rows([(1, "a"), (2, "z"), (3, "c")])
-    with killed(monkeypatch, mend, "statements"):
+    with killed(monkeypatch, repair, "statements"):
         repaired(it.subject, Options(patience=0, against="source"), apply=True)
     it.read_all()
     assert it.view() == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]

@@ -21,9 +21,9 @@ from ch_sink.testing import MemoryLedger, MemoryStreamStates
 from ch_sink.trust.load import filling
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
-from ch_sink.trust.stoppable import StoppableTopic
 from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import SUFFIX
+from ch_sink.trust.topic import StoppableTopic
 from ch_sink.trust.verify import verified
 from ch_sink.wiring.process import Stopped
 from tests.support.busy import ENGINES, feed_of

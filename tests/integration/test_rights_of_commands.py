@@ -10,8 +10,8 @@ from ch_sink.trust.erase import erased
 from ch_sink.trust.explain import noted_of
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.life import Reading, biography
-from ch_sink.trust.mend import repaired
 from ch_sink.trust.purge import purged
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.endpoint import settings_for
@@ -27,7 +27,7 @@ PAGE = (ROOT / "docs" / "rights.md").read_text(encoding="utf-8")
 JOB = "## ClickHouse: a job and the commands beside it"
 FILL = "### For `verify`, `repair` and `resync`"
 PURGE = "### With `truncate: apply`, and for `purge`"
-ERASE = "### For `erase`"
+ERASE = "### For `purge --key`"
 SOURCE = [(1, "a", 1), (2, "b", 1)]
 
 

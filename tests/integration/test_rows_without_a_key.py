@@ -1,4 +1,4 @@
-"""Rows without a key are counted: compared and repaired while changes are unread, trimmed or on their way."""
+"""Rows without a key are counted: compared and filled anew while changes are unread, trimmed or on their way."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import view_of
 from ch_sink.testing import MemoryTopic
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.report import Report
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
@@ -36,7 +36,6 @@ CASES = {
 """Changes that are lost, those that are left, and the rows."""
 EVENTS = [insert(1, "a", 100), insert(2, "b", 110), insert(3, "c", 120), delete(A, 130)]
 NOW = [(2, "b"), (3, "c")]
-VERSIONS = ("UInt128", "Int256", "UInt64", "Int64", "DateTime64(9, 'UTC')", "DateTime64(3, 'UTC')", "DateTime")
 
 
 class Counted(Hand):
@@ -52,12 +51,6 @@ class Counted(Hand):
     def report(self, against: Against) -> Report:
         with verified(self.subject, Options(patience=0, against=against)) as done:
             return done.report
-
-    def repair(self, against: Against) -> int:
-        """Returns how many rows it wrote."""
-        done = repaired(self.subject, Options(patience=0, against=against), apply=True)
-        assert done.left == 0
-        return done.rows
 
     def trim(self, *begins: int) -> None:
         """The topic no longer holds what is below these offsets of each partition."""
@@ -106,8 +99,6 @@ def test_rows_of_before_the_topic_begins_cannot_be_judged(
     assert it.view() == rows
     report = it.report("topic")
     assert (*found(report), report.unknown) == (0, 0, 0, 1)
-    assert it.repair("topic") == 0
-    assert it.view() == rows
     it.source = Rows(rows)
     assert it.verify_source() == (0, 0, 0)
 
@@ -122,8 +113,6 @@ def test_rows_of_a_former_topic_are_extra_if_the_new_one_begins_with_a_snapshot(
     it.read_all()
     report = it.report("topic")
     assert (*found(report), report.unknown) == (0, 2, 0, 0)
-    assert it.repair("topic") == 2
-    assert it.view() == [*NOW, (4, "d")]
 
 
 def test_a_row_is_missing_if_the_topic_holds_its_insert(client: Client, database: str) -> None:
@@ -133,8 +122,6 @@ def test_a_row_is_missing_if_the_topic_holds_its_insert(client: Client, database
     lose(it, 2)
     report = it.report("topic")
     assert (*found(report), report.unknown) == (1, 0, 0, 0)
-    assert it.repair("topic") == 1
-    assert it.view() == [(2, "b")]
 
 
 def test_a_delete_that_one_of_several_partitions_lost_does_not_make_its_row_missing(
@@ -145,53 +132,32 @@ def test_a_delete_that_one_of_several_partitions_lost_does_not_make_its_row_miss
     it.trim(0, 1)
     assert it.view() == [(2, "b")]
     assert it.verify() == (0, 0, 0)
-    assert it.repair("topic") == 0
 
 
 @pytest.mark.parametrize("strategy", some([("auto",), ("kafka_offset",)], [("auto",)]))
-def test_a_repair_from_the_source_leaves_alone_what_unread_changes_bring(
+def test_what_unread_changes_bring_is_no_difference_from_the_source(
     client: Client, database: str, strategy: str
 ) -> None:
-    """The job is stopped, as the repair demands, and the source goes on; another row was lost."""
+    """The job is stopped, and the source goes on; another row was lost."""
     it = counted(client, database, [insert(7, "x", 90), *EVENTS], version_strategy=strategy)
     it.read((0, 3))
     lose(it, 7)
     it.source = Rows([*NOW, (7, "x")])
     report = it.report("source")
     assert (*found(report), report.changing) == (1, 0, 0, 2)
-    assert it.repair("source") == 1
-    it.feed.at = {0: 3}
-    it.read_all()
-    assert it.view() == sorted(it.source.now)
-    assert it.verify_source() == (0, 0, 0)
 
 
-def test_a_repair_from_the_source_leaves_alone_what_a_partition_brings_of_which_nothing_is_read(
+def test_what_a_partition_brings_of_which_nothing_is_read_is_no_difference_from_the_source(
     client: Client, database: str
 ) -> None:
     """Its changes are older than those of the other partition."""
     it = counted(client, database, [insert(1, "a", 100), insert(2, "b", 110)], [insert(3, "c", 50)])
     it.read((0, 2))
     it.source = Rows([(1, "a"), *NOW])
-    assert it.repair("source") == 0
+    assert found(it.report("source")) == (0, 0, 0)
     it.feed.at = {0: 2, 1: 0}
     it.read_all()
     assert it.view() == sorted(it.source.now)
-
-
-@pytest.mark.parametrize("against", some([("source",), ("topic",)], [("topic",)]))
-@pytest.mark.parametrize("kind", some([(kind,) for kind in VERSIONS], [("UInt64",), ("DateTime64(3, 'UTC')",)]))
-def test_a_repaired_row_has_a_version_of_its_table(client: Client, database: str, kind: str, against: Against) -> None:
-    """None above those of the stream: they tell whether the table has lost rows."""
-    it = counted(client, database, EVENTS[:3], kind=kind)
-    it.read_all()
-    highest = f"SELECT max(_version) AS n FROM {database}.t"
-    before = client.rows(highest)
-    lose(it, 1)
-    it.source = Rows([(1, "a"), *NOW])
-    assert it.repair(against) == 1
-    assert it.view() == it.source.now
-    assert client.rows(highest) == before
 
 
 @pytest.mark.parametrize("against", some([("source",), ("topic",)], [("source",)]))
@@ -204,7 +170,7 @@ def test_a_delete_too_many_is_found_before_it_swallows_the_next_insert(
     it.source = Rows(NOW)
     report = it.report(against)
     assert (*found(report), report.rows) == (1, 0, 0, 2)
-    assert it.repair(against) == 1
+    resynced(it.refill, apply=True, against="topic")
     it.topic([*EVENTS, insert(5, "e", 140)])
     it.read_all()
     assert it.view() == [*NOW, (5, "e")]
@@ -241,11 +207,18 @@ def test_a_delete_that_is_read_before_its_row_is_no_difference(client: Client, d
     it.read((1, 2))
     it.source = Rows(NOW)
     assert it.verify() == it.verify_source() == (0, 0, 0)
-    assert it.repair("topic") == it.repair("source") == 0
     it.feed.at = {0: 0, 1: 2}
     it.read_all()
     assert it.view() == NOW
     assert it.verify() == it.verify_source() == (0, 0, 0)
+
+
+def test_a_repair_names_the_command_that_fills_the_table_anew(client: Client, database: str) -> None:
+    it = counted(client, database, EVENTS)
+    it.read_all()
+    with pytest.raises(StreamFailed, match="has no key") as refused:
+        repaired(it.subject, Options(patience=0), apply=False)
+    assert "`ch_sink resync CONFIG --against topic`" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("lost", [(3,), (1, 2, 3)], ids=["the newest row", "all rows"])

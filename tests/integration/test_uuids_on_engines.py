@@ -4,7 +4,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
 from tests.support.endpoint import on_engines
 from tests.support.hand import Event

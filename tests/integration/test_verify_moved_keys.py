@@ -9,7 +9,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.testing import MemoryTopic
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.hand_commands import Hand, each_of, hand, made

@@ -11,8 +11,7 @@ from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import TableError
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import policy_of
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import TopicProfile, policy_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support.decoding import outcome, replacing, table_of

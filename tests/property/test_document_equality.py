@@ -11,7 +11,7 @@ from benchmarks.micro import chunk
 from benchmarks.suite.workloads import WORKLOADS
 from ch_sink.decode import Decoder
 from ch_sink.decode.json import scanned
-from ch_sink.decode.mongodb import document_keys, events
+from ch_sink.decode.mongodb import columns, events
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
@@ -166,7 +166,7 @@ def test_usual_documents_need_no_python(
     def parsed(*_: Any, **__: Any) -> Any:
         raise AssertionError("Python parses a document")
 
-    for module in (events, document_keys):
+    for module in (events, columns):
         monkeypatch.setattr(module, "parse", parsed)
     with with_scanner(library):
         fast = Decoder(target, policy_of(), want_before=True)

@@ -2,11 +2,15 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import count, islice
 
 import pytest
 
+from ch_sink.order import State
 from ch_sink.stream.open_stream import OpenStream
+from ch_sink.stream.run_task import task_name
+from ch_sink.stream.tasks import RangeTask, tried
 from tests.property.test_histories import faulty
 from tests.support.cases import Case, cases
 from tests.support.fault_scripts import Script, faults_of_script, scripts
@@ -50,3 +54,11 @@ def test_without_fillings_rollups_differ(monkeypatch: pytest.MonkeyPatch) -> Non
     """So the comparison can fail: truncates and interrupted batches are what fillings are for."""
     monkeypatch.setattr(OpenStream, "fill_rollups", lambda self, *, doubtful: None)
     assert len(list(islice(faulty(islice(collapsing(0), 200), PLAIN), 2))) == 2
+
+
+def test_the_token_of_a_range_that_is_given_again_is_another_one() -> None:
+    """Where a topic's end was cut off, offsets come a second time; a second execution of the same batch repeats."""
+    task = RangeTask("s", "t", "id", 0, None, 0, 10, State(), batch=4)  # type: ignore[arg-type]
+    assert task_name(task).batch == 4
+    assert task_name(replace(task, batch=5)).batch != task_name(task).batch
+    assert task_name(tried(task, 2)).batch == 4

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ch_sink.decode.avro.definition import NotText, Struct, Unreadable, Vector, Want, read
 from ch_sink.decode.avro.scanned import Texts, program, scan
 from ch_sink.decode.avro.schema import parse
-from ch_sink.decode.native.joined import Joined
+from ch_sink.decode.native.library import Joined
 
 __all__ = ["apart", "datum", "drawn_schema", "long", "said", "scanned_and_stepped"]
 

@@ -2,9 +2,9 @@
 
 from ch_sink.clickhouse import Client
 from ch_sink.types import WIDE, clickhouse_type
+from ch_sink.types.build import default_sql
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.connect import RowSchema, SourceType
-from ch_sink.types.defaults import default_sql
 from ch_sink.types.sql import literal, quote
 
 __all__ = ["create_by_hand", "described"]

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from ch_sink.decode.mongodb.texts import plain_text
 from ch_sink.decode.mongodb.values import parse
-from ch_sink.decode.native.documents import written
-from ch_sink.decode.native.program import Keep, Members, program
-from ch_sink.decode.native.scan import Room, scan
+from ch_sink.decode.native.library import Keep, Members, program
+from ch_sink.decode.native.scan import Room, scan, written
 from ch_sink.errors import DecodeError
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column

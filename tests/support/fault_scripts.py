@@ -19,8 +19,7 @@ import pyarrow as pa
 from ch_sink.clickhouse.replicas import Replicas
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
-from ch_sink.model.policy import Policy, policy_of
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import Policy, TopicProfile, policy_of
 from ch_sink.ports import History as EarlierRecords
 from ch_sink.ports import RowLookup, StoredRows
 from ch_sink.table.model import Family, TargetTable

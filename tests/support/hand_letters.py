@@ -1,7 +1,6 @@
 """Hand-written events of which some become dead letters: those whose ``n`` the table cannot hold at first."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ch_sink.clickhouse import Client
@@ -10,25 +9,16 @@ from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
 from ch_sink.table.ddl import view_of
-from ch_sink.trust.mend import repaired
-from ch_sink.trust.subject import Options, Subject
+from ch_sink.trust.repair import repaired
+from ch_sink.trust.subject import Options
 from tests.support.hand import Event
 from tests.support.hand_commands import TIMED, Hand, made
 from tests.support.hand_steps import Rows
 from tests.support.hand_tables import APPEND, OWN
 
-__all__ = ["BIG", "KEYLESS", "Keyless", "lettered", "mended", "retried", "unkeyed", "widen"]
+__all__ = ["BIG", "lettered", "mended", "retried", "widen"]
 
 BIG = 300
-KEYLESS = "keyless"
-"""The engine of a table whose rows have no key and are counted."""
-
-
-@dataclass
-class Keyless(Hand):
-    @property
-    def subject(self) -> Subject:
-        return replace(super().subject, key=())
 
 
 class WideRows(Rows):
@@ -42,21 +32,11 @@ class WideRows(Rows):
         yield [tuple(str(r[own[n]]) for n in names) for r in self.now]
 
 
-def unkeyed(*events: Event) -> list[Event]:
-    return [Event(None, e.value) for e in events]
-
-
 def lettered(client: Client, database: str, engine: str, *parts: Sequence[Event]) -> Hand:
-    """A stream that has read nothing yet into (id, v, n), a table of `OWN`, `TIMED`, ``append`` or `KEYLESS`."""
+    """A stream that has read nothing yet into (id, v, n), a table of `OWN`, `TIMED` or ``append``."""
     clause, own, more = TIMED[engine] if engine in TIMED else (*OWN.get(engine, APPEND), {})
-    if engine == KEYLESS:
-        parts = tuple(unkeyed(*events) for events in parts)
     own = f"n Nullable(UInt8), {own}" if own else "n Nullable(UInt8)"
-    it = made(client, database, (clause, own), policy_of(on_bad_record="dead_letter", **more), parts)
-    if engine == KEYLESS:
-        it = Keyless(it.client, it.database, it.feed)
-        client.command(view_of(it.feed.admin.table, ()))
-    return it
+    return made(client, database, (clause, own), policy_of(on_bad_record="dead_letter", **more), parts)
 
 
 def widen(it: Hand) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.testing import MemoryLedger
-from ch_sink.trust.mend import repaired
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import Successor
 from tests.support.hand_commands import Hand

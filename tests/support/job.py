@@ -10,7 +10,7 @@ from ch_sink.errors import ChSinkError, StreamFailed, TopicNotFound
 from ch_sink.model.change import Records
 from ch_sink.model.counts import Counts
 from ch_sink.model.policy import policy_of
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Request
 from ch_sink.stream.coordinator import Coordinator

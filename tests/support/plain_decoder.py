@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.model.change import ChangeBatch, Records, Skipped
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import TopicProfile
 from ch_sink.ports import History
 from tests.model import Layout
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from ch_sink.decode import Decoder, framing, key_layouts
 from ch_sink.decode.avro import scanned as avro_scanned
-from ch_sink.decode.flattened import scanned as flat_scanned
+from ch_sink.decode.flattened import layout as flat_layout
 from ch_sink.decode.json import scanned
-from ch_sink.decode.mongodb import document_keys
-from ch_sink.decode.mongodb import scanned as documents_scanned
+from ch_sink.decode.mongodb import columns as document_columns
+from ch_sink.decode.mongodb import events as document_events
 from ch_sink.decode.native.library import _FUNCTIONS
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ChSinkError
@@ -54,12 +54,12 @@ __all__ = [
 
 USERS: tuple[Any, ...] = (
     scanned,
-    flat_scanned,
+    flat_layout,
     avro_scanned,
     key_layouts,
     framing,
-    documents_scanned,
-    document_keys,
+    document_events,
+    document_columns,
 )
 STREAMS = ("mariadb-json_plain", "postgres-json_plain", "mariadb-json_schema", "postgres-json_schema-wide")
 AVRO_STREAMS = ("mariadb-avro", "postgres-avro")

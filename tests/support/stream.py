@@ -29,7 +29,7 @@ from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryLedger, MemoryTopic
-from ch_sink.types.column_type import TypeChoices
+from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.fixtures import as_records, partitions, registry, topic_of, topics
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ch_sink.clickhouse import Client
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Records
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.testing import MemoryTopic

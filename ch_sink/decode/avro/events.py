@@ -9,19 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.decode.assemble import Part
-from ch_sink.decode.avro.columns import Block, convert, culprits, listed
+from ch_sink.decode.avro.columns import AvroLayout, Block, build_layout, convert, culprits, is_envelope, listed
 from ch_sink.decode.avro.definition import UNREADABLE, Mask, Struct, Unreadable, reader
-from ch_sink.decode.avro.layout import AvroLayout, build_layout, is_envelope
 from ch_sink.decode.avro.scanned import read_group
 from ch_sink.decode.avro.schema import Node, within
+from ch_sink.decode.event_form import classify, classify_document, row_operations
 from ch_sink.decode.framing import AVRO_HEAD, Framed
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Fault, Read, meta
-from ch_sink.decode.record_kinds import classify, classify_document, row_operations
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import BadRecord, SkippedPlaces, UnknownColumn
 from ch_sink.table.model import TargetTable
+from ch_sink.types.column import ValuePolicy
 from ch_sink.types.text_columns import spelled
-from ch_sink.types.value_policy import ValuePolicy
 
 __all__ = ["AvroReader", "as_json", "document", "no_events"]
 

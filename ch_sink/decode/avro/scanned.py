@@ -18,8 +18,7 @@ import pyarrow as pa
 from ch_sink.decode.avro.definition import Mask, Struct, Vector, Want, as_text, read
 from ch_sink.decode.avro.schema import Node
 from ch_sink.decode.framing import AVRO_HEAD
-from ch_sink.decode.native.joined import Joined, joined
-from ch_sink.decode.native.library import address, library
+from ch_sink.decode.native.library import Joined, address, joined, library
 from ch_sink.decode.native.scan import MOST_BYTES, MOST_KNOWN, optional
 
 __all__ = ["Program", "Record", "Shape", "Texts", "Value", "program", "read_group", "scan", "whole"]

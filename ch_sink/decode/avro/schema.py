@@ -1,4 +1,4 @@
-"""Avro schemas, parsed with their named types in place.
+"""Avro schemas, parsed with their named types in place, and the Connect types that they declare.
 
 fastavro's own parser keeps references as names and refuses schemas that a registry holds and other readers take (a
 default of another type than its field, a type defined twice). Reading columns needs every type in place.
@@ -15,7 +15,7 @@ import msgspec
 
 from ch_sink.errors import DecodeError
 from ch_sink.types.connect import Field, SourceType, check_numbers
-from ch_sink.types.unions import UNION
+from ch_sink.types.nested import UNION
 
 __all__ = ["Member", "Node", "parse", "source_type", "within"]
 

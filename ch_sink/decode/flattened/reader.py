@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Sequence
 from operator import attrgetter
-from types import NoneType
 from typing import Any
 
 import msgspec
@@ -11,24 +10,19 @@ import numpy as np
 
 from ch_sink.decode.assemble import Part, as_places
 from ch_sink.decode.event_form import Form, Forms, OtherForm
-from ch_sink.decode.flattened.added_fields import Added, flat_connector
-from ch_sink.decode.flattened.added_headers import HeaderFields
-from ch_sink.decode.flattened.layout import FlatLayout, FlatLayouts
-from ch_sink.decode.flattened.scanned import row_scanner
+from ch_sink.decode.flattened.layout import Added, FlatLayout, FlatLayouts, HeaderFields, flat_connector, row_scanner
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import SNAPSHOT, UNREADABLE, Fault, Read, to_columns
 from ch_sink.decode.json.layout import Layout
-from ch_sink.decode.json.reader import declared_unknown
-from ch_sink.decode.json.row_decoder import RowDecoder
+from ch_sink.decode.json.reader import FIRST, RowDecoder, declared_unknown
 from ch_sink.decode.json.scanned import Scanners
-from ch_sink.decode.json.survey import FIRST
 from ch_sink.errors import DecodeError, StreamFailed
 from ch_sink.model.change import Headers
 from ch_sink.model.policy import Policy
 from ch_sink.sources import FLATTENED
 from ch_sink.table.model import TargetTable
 
-__all__ = ["FlatReader", "missing_position", "stated_events"]
+__all__ = ["FlatReader", "missing_position"]
 
 _OLD_KEY = "__debezium.oldkey"
 _TRUE = ("true", True, b"true")
@@ -109,14 +103,12 @@ class FlatReader:
         images = [row.after for row in rows]
         blocks = self._blocks(layout, images, texts, places)
         self._demand_positions(layout, texts)
-        events = stated_events(layout, images, blocks)
-        if events is None:
-            events = []
-            for image, block, text, found, place in zip(images, blocks, texts, headers, places, strict=True):
-                try:
-                    events.append(self._event(layout, image, block, text, found))
-                except DecodeError as error:
-                    raise Fault(error.message, suspects=[place] if len(images) > 1 else ()) from error
+        events = []
+        for image, block, text, found, place in zip(images, blocks, texts, headers, places, strict=True):
+            try:
+                events.append(self._event(layout, image, block, text, found))
+            except DecodeError as error:
+                raise Fault(error.message, suspects=[place] if len(images) > 1 else ()) from error
         read = to_columns(layout, events, payloads, places)
         _mark_null_values(read.part, layout, images, texts, places)
         return read
@@ -197,23 +189,6 @@ class FlatReader:
 
 def _wrapped(payload: bytes) -> bytes:
     return b'{"after":' + payload + b"}"
-
-
-def stated_events(flat: FlatLayout, images: list[Any], blocks: list[Any]) -> list[_Event] | None:
-    """The events of rows that all state their operation, as `FlatReader._event` makes them; None if one does not."""
-    if "op" not in flat.roles:
-        return None
-    ops = list(map(attrgetter(flat.roles["op"]), images))
-    if set(map(type, ops)) != {str}:
-        return None
-    marks = list(map(attrgetter(flat.roles["deleted"]), images)) if "deleted" in flat.roles else [None] * len(ops)
-    if not set(map(type, marks)) <= {str, bool, NoneType, msgspec.UnsetType}:
-        return None
-    deleted = {mark for mark in set(marks) if mark in _TRUE}
-    return [
-        _Event("d", None, image, block) if mark in deleted or op == "d" else _Event(op, image, None, block)
-        for op, mark, image, block in zip(ops, marks, images, blocks, strict=True)
-    ]
 
 
 def _mark_null_values(

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode.assemble import Mask, Part, as_places
+from ch_sink.decode.event_form import classify, row_operations
 from ch_sink.decode.json.layout import Layout
-from ch_sink.decode.record_kinds import classify, row_operations
 from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import BadRecord, Op, SkippedPlaces, UnknownColumn
@@ -18,7 +18,6 @@ from ch_sink.sources.base import Blocks, numbers, stream_names, values
 from ch_sink.types import Converted, Converter, OutOfRange
 
 __all__ = [
-    "EXPECT_AFTER",
     "IS_ROW",
     "NEEDS_AFTER",
     "SNAPSHOT",

@@ -1,41 +1,49 @@
-"""How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column."""
+"""How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column.
 
-from collections.abc import Callable, Mapping, Sequence
+msgspec compares field names without unescaping them and refuses to make a Struct with a name that has a quote, a
+backslash or a control character. A payload whose row images may have one is rewritten before it is decoded: each of
+these names becomes its alias. Tables without such names skip this step.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from types import MappingProxyType
+from operator import attrgetter
 from typing import Any, Literal, Protocol
 
 import msgspec
 
 from ch_sink.decode.assemble import Part
-from ch_sink.decode.json.aliases import row_decoder
-from ch_sink.decode.json.rows import ColumnReader, read_row
-from ch_sink.decode.json.usual import Usual
+from ch_sink.decode.unknown_columns import declared_unknown, never_null
 from ch_sink.model.change import UnknownColumn
 from ch_sink.sources import Source, source_for
 from ch_sink.table.model import TargetTable
-from ch_sink.types.connect import SourceType
-from ch_sink.types.propagated_type import of_system
-from ch_sink.types.value_policy import ValuePolicy
+from ch_sink.types import Converter, converter
+from ch_sink.types.column import ValuePolicy
+from ch_sink.types.connect import SourceType, of_system
+from ch_sink.types.converter import nullable
 
 __all__ = [
+    "KEPT",
     "ColumnReader",
     "Field",
     "Images",
     "Layout",
+    "RowReading",
+    "alias",
     "build_layout",
+    "object_decoder",
+    "read_row",
+    "row_decoder",
     "row_fields",
     "source_block",
+    "with_names",
 ]
 
 
-SNAPSHOT_MARKS = (
-    Literal["true", "false", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental"]
-    | bool
-    | None
-)
-"""What ``source.snapshot`` may be, as far as Debezium's documentation goes."""
+KEPT = 256
+"""Layouts that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,21 @@ class Images(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnReader:
+    """One column of the target: its attribute in the row's Struct, and its converter."""
+
+    name: str
+    get: Callable[[Any], Any]
+    converter: Converter
+    never_null: UnknownColumn | None = None
+    """The report for a null in a schemaless column whose comment states NOT NULL."""
+
+    def values(self, rows: list[Any]) -> list[Any]:
+        """The column's literals in these rows."""
+        return list(map(self.get, rows))
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How payloads of one shape become columns."""
 
@@ -89,8 +112,6 @@ class Layout:
     """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
     reserved: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
     """Columns that the sink fills itself, with the attributes of schemaless rows."""
-    usual: Usual | None = None
-    """Decodes most payloads faster."""
     block: type[msgspec.Struct] | None = None
     """The ``source`` block's Struct; None if the compiled scanner cannot read such payloads."""
     ignored: frozenset[str] = frozenset()
@@ -141,17 +162,14 @@ def build_layout(
     row = read_row(table, policy, source, row_fields(schema, connector), expected, extras, numbers=numbers)
     after = row.struct("Row", row.present, required=not row.tolerant, forbid=True)
     image = row.struct("BeforeRow", row.members, required=False, forbid=False)
-
-    def decoder(types: Mapping[str, Any]) -> Callable[[bytes], Any]:
-        envelope = _envelope(after, image if before else NoBlock, source_block(connector, source, types))
-        # Numbers without a type keep their digits.
-        return row_decoder(msgspec.json.Decoder(envelope, float_hook=Decimal).decode, (after, image))
-
+    block = source_block(connector, source)
+    envelope = _envelope(after, image if before else NoBlock, block)
+    # Numbers without a type keep their digits.
+    decode = row_decoder(msgspec.json.Decoder(envelope, float_hook=Decimal).decode, (after, image))
     return Layout(
         connector=connector,
         source=source,
-        decode=decoder({}),
-        usual=Usual(decoder, {"snapshot": SNAPSHOT_MARKS}, _repeating(source)),
+        decode=decode,
         columns=row.columns,
         before_columns=row.readers,
         null_row=after(**dict.fromkeys(m[0] for m in row.present)),
@@ -162,15 +180,13 @@ def build_layout(
         unknown=row.unknown,
         extras=row.extras,
         reserved=row.reserved,
-        block=source_block(connector, source),
+        block=block,
         ignored=frozenset(row.renamed[attribute] for attribute, _ in row.skipped),
     )
 
 
-def source_block(
-    connector: str, source: Source | None, types: Mapping[str, Any] = MappingProxyType({})
-) -> type[msgspec.Struct]:
-    """The ``source`` block's Struct for a connector. ``types``: those of optional fields that are narrower."""
+def source_block(connector: str, source: Source | None) -> type[msgspec.Struct]:
+    """The ``source`` block's Struct for a connector."""
     fixed: list[Any] = [
         # No block is accepted while the connector is unknown: the connector must be found first.
         ("connector", Literal[connector or "\0"]),
@@ -180,23 +196,8 @@ def source_block(
     ]
     if source is not None and source.per_database:
         fixed.append(("db", str | None, None))
-    own = [name for name, *_ in fixed]
-    fixed = [(name, types.get(name, wire), *rest) for name, wire, *rest in fixed]
-    fixed += [(name, wire, None) for name, wire in types.items() if name not in own]
     bases = (source.wire,) if source is not None else (NoBlock,)
     return msgspec.defstruct("SourceBlock", fixed, bases=bases, gc=False, kw_only=True)
-
-
-def _repeating(source: Source | None) -> dict[str, bool]:
-    """Texts of the block that are the same in most events, and whether they may be null."""
-    if source is None:
-        return {"name": False}
-    found = {"name": False}
-    if "file" in source.wire.__struct_fields__:
-        found["file"] = True
-    if source.per_database:
-        found["db"] = True
-    return found
 
 
 def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:
@@ -205,3 +206,198 @@ def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:
         [("op", str, ""), ("after", row | None, None), ("before", before | None, None), ("source", block | None, None)],
         gc=False,
     )
+
+
+Member = tuple[str, Any]
+"""Attribute of a row's Struct, and its type."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowReading:
+    """How the fields of a row image are read, whether before or after image or flattened row."""
+
+    readers: tuple[ColumnReader, ...]
+    """All columns that a row image may have …"""
+    columns: tuple[ColumnReader, ...]
+    """… and those that the after images of this shape have."""
+    members: tuple[Member, ...]
+    present: tuple[Member, ...]
+    skipped: tuple[Member, ...]
+    renamed: dict[str, str]
+    """Attribute → field."""
+    missing: tuple[str, ...]
+    tolerant: bool
+    unknown: tuple[UnknownColumn, ...]
+    extras: tuple[tuple[str, Callable[[Any], Any]], ...]
+    reserved: tuple[tuple[str, Callable[[Any], Any]], ...]
+    """Columns that the sink fills itself, which a schemaless row may have too, with their attributes."""
+
+    def struct(
+        self, name: str, members: Sequence[Member], *, required: bool, forbid: bool, more: Sequence[Any] = ()
+    ) -> type[msgspec.Struct]:
+        """A Struct of the row image. Optional members default to UNSET (after) or None (before).
+
+        ``more``: further members with their types, defaults and field names.
+        """
+        absent: Any = msgspec.UNSET if forbid else None
+        columns: list[Any] = [
+            (attribute, wire)
+            if required
+            else (attribute, wire if wire is Any else wire | msgspec.UnsetType if _unites(wire) else wire, absent)
+            for attribute, wire in members
+        ]
+        skipped = [(attribute, wire, msgspec.UNSET) for attribute, wire in self.skipped]
+        renamed = {attribute: self.renamed[attribute] for attribute, _ in [*members, *self.skipped]}
+        renamed |= {attribute: field for attribute, _, _, field in more}
+        return msgspec.defstruct(
+            name,
+            [*columns, *skipped, *[(attribute, wire, default) for attribute, wire, default, _ in more]],
+            rename={attribute: alias(field) for attribute, field in renamed.items()},
+            forbid_unknown_fields=forbid,
+            gc=False,
+        )
+
+
+def read_row(
+    table: TargetTable,
+    policy: ValuePolicy,
+    source: Source | None,
+    declared: dict[str, SourceType] | None,
+    expected: frozenset[str] | None,
+    extras: Sequence[str],
+    *,
+    numbers: bool,
+) -> RowReading:
+    """How the rows of a shape are read: with the ``declared`` fields, or schemaless.
+
+    ``expected`` and ``extras``: see ``build_layout``. ``numbers``: decimals are JSON numbers.
+
+    Raises TableError if a column cannot hold its source type.
+    """
+    present = declared.keys() if declared is not None else expected
+    readers: list[ColumnReader] = []
+    members: list[Member] = []
+    renamed: dict[str, str] = {}
+    missing: list[str] = []
+    for column in table.source_columns:
+        # The before image of a schemaless row may have any column, whichever the last after images had.
+        if present is not None and column.name not in present:
+            missing.append(column.name)
+            if declared is not None:
+                continue
+        made = converter(
+            declared[column.name] if declared is not None else None,
+            column,
+            encoding="json",
+            policy=policy,
+            omits=source is None or source.omits_values,
+            numbers=numbers,
+            years=table.years,
+        )
+        attribute = f"f{len(readers)}"
+        renamed[attribute] = column.name
+        members.append((attribute, nullable(made.wire)))
+        strict = never_null(table, column) if declared is None else None
+        readers.append(ColumnReader(column.name, attrgetter(attribute), made, strict))
+    skipped = {f"x{i}": name for i, name in enumerate(_without_column(table, declared, extras))}
+    renamed |= skipped
+    attributes = {} if declared is not None else {field: attribute for attribute, field in renamed.items()}
+    return RowReading(
+        readers=tuple(readers),
+        columns=tuple(r for r in readers if r.name not in missing),
+        members=tuple(members),
+        present=tuple(m for m in members if renamed[m[0]] not in missing),
+        skipped=tuple((attribute, msgspec.Raw) for attribute in skipped),
+        renamed=renamed,
+        missing=tuple(missing),
+        tolerant=declared is None and expected is None,
+        unknown=() if declared is None else declared_unknown(table, declared),
+        extras=tuple((n, attrgetter(attributes[n])) for n in extras if n not in table.system_columns and attributes),
+        reserved=tuple((n, attrgetter(attributes[n])) for n in table.system_columns if n in attributes),
+    )
+
+
+def _without_column(table: TargetTable, declared: dict[str, SourceType] | None, extras: Sequence[str]) -> Iterator[str]:
+    """Fields that become no column: those that the table lacks, and those that the source does not fill."""
+    own, filled = {c.name for c in table.columns}, {c.name for c in table.source_columns}
+    yield from extras if declared is None else (name for name in declared if name not in own)
+    yield from (c.name for c in table.columns if c.name not in filled)
+
+
+def _unites(wire: Any) -> bool:
+    return wire is not msgspec.Raw
+
+
+_UNFIT = re.compile(r'["\\\x00-\x1f]')
+
+
+_MARK = "\x7f"
+
+
+_PRIVATE = 0xF000
+"""First of the private-use characters that replace the unsupported ones, after the mark."""
+
+
+_TO_ALIAS = {code: _PRIVATE + code for code in (*range(32), ord('"'), ord("\\"))}
+
+
+_FROM_ALIAS = {private: code for code, private in _TO_ALIAS.items()}
+
+
+_ALIASES = re.compile("|".join(map(chr, _FROM_ALIAS)))
+
+
+_IMAGES = ("before", "after")
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def alias(name: str) -> str:
+    """The name by which a field is decoded: its own, unless msgspec cannot look that up."""
+    return _MARK + name.translate(_TO_ALIAS) if _UNFIT.search(name) else name
+
+
+def with_names(text: str) -> str:
+    """A decoder's message with aliases replaced by the fields' own names."""
+    return text.replace(_MARK, "").translate(_FROM_ALIAS) if _MARK in text and _ALIASES.search(text) else text
+
+
+def row_decoder(decode: Callable[[bytes], Any], images: Iterable[type[msgspec.Struct]]) -> Callable[[bytes], Any]:
+    """A decoder of envelopes whose row images are these Structs, some of whose fields may have aliases."""
+    if not any(_has_alias(image) for image in images):
+        return decode
+    return lambda payload: decode(_with_aliases(payload))
+
+
+def object_decoder(decode: Callable[[bytes], Any], struct: type[msgspec.Struct]) -> Callable[[bytes], Any]:
+    """A decoder of JSON objects of this Struct, some of whose fields may have aliases."""
+    if not _has_alias(struct):
+        return decode
+    return lambda payload: decode(_object(payload))
+
+
+def _has_alias(struct: type[msgspec.Struct]) -> bool:
+    return any(name.startswith(_MARK) and _ALIASES.search(name) for name in struct.__struct_encode_fields__)
+
+
+def _with_aliases(payload: bytes) -> bytes:
+    if b"\\" not in payload:
+        return payload  # JSON writes each of these characters with a backslash
+    try:
+        members = _fields.decode(payload)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return payload  # the typed decoder says what is wrong
+    return msgspec.json.encode(
+        {name: msgspec.Raw(_object(bytes(raw))) if name in _IMAGES else raw for name, raw in members.items()}
+    )
+
+
+def _object(payload: bytes) -> bytes:
+    if b"\\" not in payload:
+        return payload
+    try:
+        members = _fields.decode(payload)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return payload
+    return msgspec.json.encode({alias(name): raw for name, raw in members.items()})

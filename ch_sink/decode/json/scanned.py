@@ -29,11 +29,8 @@ from ch_sink.decode.json.columns import (
     meta,
     unknown_columns,
 )
-from ch_sink.decode.json.layout import Field, Layout
-from ch_sink.decode.json.row_decoder import KEPT
-from ch_sink.decode.native.joined import joined
-from ch_sink.decode.native.library import library
-from ch_sink.decode.native.program import Keep, Members, Program, Skip, program
+from ch_sink.decode.json.layout import KEPT, Field, Layout
+from ch_sink.decode.native.library import Keep, Members, Program, Skip, joined, library, program
 from ch_sink.decode.native.scan import (
     FEWEST,
     FLAGS,

@@ -1,15 +1,22 @@
-"""Which column of a table gets which part of a document."""
+"""Which column of a table gets which part of a document, and the documents' Kafka keys."""
 
+import re
 from collections.abc import Callable, Sequence
+from ctypes import CDLL
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 
-from ch_sink.decode.mongodb.targets import TEXTS, document_converter, into
-from ch_sink.decode.mongodb.texts import canonical_text, key_text, plain_text, text_of, typed_key_text
+from ch_sink.decode.json.scanned import Programs, Refused
+from ch_sink.decode.mongodb.targets import TEXT_TYPES, document_converter, into
+from ch_sink.decode.mongodb.texts import Decimal, Int64, canonical_text, key_text, plain_text, text_of, typed_key_text
 from ch_sink.decode.mongodb.updates import MISSING, Path, Update, at
-from ch_sink.decode.mongodb.values import parse
+from ch_sink.decode.mongodb.values import parse, read
+from ch_sink.decode.native.library import Keep, Members, library
+from ch_sink.decode.native.scan import KEYS, NIL, NULL, STRING, TEXTS, WHOLE, Scan, Written, written
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -17,7 +24,14 @@ from ch_sink.types import Converter
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column, Years
 
-__all__ = ["ID", "DocumentColumn", "DocumentTable", "key_column_name", "key_writer"]
+__all__ = [
+    "ID",
+    "DocumentColumn",
+    "DocumentKeys",
+    "DocumentTable",
+    "is_document_event",
+    "key_column_name",
+]
 
 ID = ("_id",)
 
@@ -77,7 +91,7 @@ class DocumentTable:
         made = into(column, policy.values, years, key_writer(policy) if path == ID else text_of)
         kind = parse_type(column.type).bare.name
         plain = kind == "String" and (path != ID or policy.documents.keys == "plain")
-        return DocumentColumn(column.name, path, made, kind in TEXTS, plain)
+        return DocumentColumn(column.name, path, made, kind in TEXT_TYPES, plain)
 
     def reader(self, column: DocumentColumn) -> Callable[[Sequence[str | bytes | None]], pa.Array]:
         """A function from Extended JSON of the field that the column's path begins with to the column's values.
@@ -154,7 +168,7 @@ class DocumentTable:
 
 
 def _holds(column: Column) -> bool:
-    return parse_type(column.type).bare.name in TEXTS
+    return parse_type(column.type).bare.name in TEXT_TYPES
 
 
 def key_writer(policy: Policy) -> Callable[[Any], str | bytes | None]:
@@ -167,3 +181,161 @@ def key_column_name(policy: Policy) -> str:
     if len(policy.keys.columns) == 1:
         return policy.keys.columns[0]
     return next((name for name, path in policy.documents.columns if path == "_id"), "_id")
+
+
+class _Key(msgspec.Struct, gc=False):
+    id: Any = msgspec.UNSET
+    _id: Any = msgspec.UNSET
+
+
+class _Connector(msgspec.Struct, gc=False):
+    connector: str = ""
+
+
+class _Payload(msgspec.Struct, gc=False):
+    source: _Connector | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    source: _Connector | None = None
+    payload: _Payload | None = None
+
+
+_events = msgspec.json.Decoder(_Event)
+
+
+def is_document_event(value: bytes) -> bool:
+    """Whether a record's value, with or without schema envelope, is a change of a document."""
+    if b"mongodb" not in value:
+        return False
+    try:
+        event = _events.decode(value)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    source = event.source if event.payload is None else event.payload.source
+    return source is not None and source.connector == "mongodb"
+
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
+"""Texts that a number may have as well."""
+_DIGIT = re.compile(rb'(?<!o)id[^0-9a-zA-Z$]*(?:\$number|-?[0-9])|^\0.{5,6}(?:"?-?[0-9]|\{ ?"\$number)', re.DOTALL)
+"""Keys that may be a number or such a text, in JSON or Avro; the digits of an ObjectId, in ``$oid``, are none."""
+IdKind = Literal["", "number", "text"]
+
+
+def _kind(value: Any) -> IdKind:
+    if isinstance(value, str):
+        return "text" if _NUMBER.fullmatch(value) else ""
+    return "number" if isinstance(value, (int, float, Int64, Decimal)) and not isinstance(value, bool) else ""
+
+
+class DocumentKeys:
+    """Reads the keys of a document topic into the table's one key column. Raises TableError if it has none."""
+
+    def __init__(self, table: TargetTable, policy: Policy, id_kind: str = "") -> None:
+        """``id_kind``: see `TopicProfile`."""
+        self.name = key_column_name(policy)
+        column = table.column(self.name)
+        if column is None or not column.insertable:
+            raise TableError(
+                f"the documents' key is _id, but {table.qualified} has no column {self.name!r}",
+                hint="add a column _id, or name the column that holds it: document.columns: {id: _id}",
+            )
+        self._converter = into(column, policy.values, table.years, key_writer(policy))
+        kind, plain = parse_type(column.type).bare.name, policy.documents.keys == "plain"
+        self._ambiguous = plain and kind in ("String", "FixedString")
+        """Whether a number and its text would be the same key."""
+        self._id_kind = id_kind
+        self._decoder = msgspec.json.Decoder(_Key)
+        native, written = library(), plain and kind == "String"
+        self._scanner: KeyScanner | None = None
+        if native is not None and (written or not (self._ambiguous and id_kind)):
+            self._scanner = KeyScanner(native, self._converter, plain=written, id_kind=id_kind)
+
+    def read(self, payloads: list[bytes]) -> pa.Array:
+        """The key column of these keys, without their schema envelopes. Raises DecodeError."""
+        scanned = self._scanner.read(payloads) if self._scanner is not None else None
+        if scanned is not None:
+            return scanned
+        values = [self._value(payload) for payload in payloads]
+        if self._ambiguous and self._id_kind:
+            for value in values:
+                self._refuse_other_kind(value)
+        try:
+            array = self._converter.convert(values).array
+        except DecodeError as error:
+            error.args = (f"key column {self.name!r}: {error.message}",)
+            error.message = error.args[0]
+            raise
+        if array.null_count and any(value is None for value in values):
+            raise DecodeError("key: the document's _id is null")
+        return array
+
+    def id_kind(self, payload: bytes) -> IdKind:
+        """The kind of a key that is a number or looks like one; empty for any other. Raises DecodeError."""
+        return _kind(self._value(payload))
+
+    def may_be_number(self, key: bytes) -> bool:
+        """Whether the kind of a key, given with its framing, must be determined."""
+        return self._ambiguous and _DIGIT.search(key) is not None
+
+    def _refuse_other_kind(self, value: Any) -> None:
+        kind, text = _kind(value), key_text(value)
+        if kind and kind != self._id_kind and isinstance(text, str):
+            raise DecodeError(
+                f"key: the document's _id is the {kind} {text}, earlier ones of this partition are "
+                f"{self._id_kind}s: column {self.name!r} would hold the number 1 and the text 1 as one key (set "
+                "document.keys: typed, and load the collection into a new table)"
+            )
+
+    def _value(self, payload: bytes) -> Any:
+        try:
+            key = self._decoder.decode(payload)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise DecodeError(f"key: {error}") from error
+        found = key.id if key.id is not msgspec.UNSET else key._id
+        if found is msgspec.UNSET:
+            raise DecodeError('key: a document\'s key is {"id": …}, but this one has no id')
+        return parse(found) if isinstance(found, str) else read(found)
+
+
+_DIGITS = np.zeros(256, dtype=np.bool_)
+_DIGITS[list(b"-0123456789")] = True
+"""First bytes of texts that a number may have as well."""
+
+
+class KeyScanner:
+    """Reads ``{"id": "<Extended JSON of _id>"}`` into the key column."""
+
+    def __init__(self, native: CDLL, converter: Converter, *, plain: bool, id_kind: str) -> None:
+        """``plain``: the column holds the values' plain JSON without quotes.
+
+        ``id_kind``: what may look like a number has to be of this kind; empty if anything may.
+        """
+        self._programs = Programs(native, Members({"id": Keep()}, frozenset(("id",)), closed=True))
+        self._converter, self._plain, self._id_kind = converter, plain, id_kind
+
+    def read(self, payloads: Sequence[bytes]) -> pa.Array | None:
+        """The keys' column; None if they have to be read one by one."""
+        return self._programs.read(payloads, self._column)
+
+    def _column(self, found: Scan) -> pa.Array:
+        slot = found.program.slots["id",]
+        if not found.only(slot, TEXTS) or found.kinds(slot) & NULL:
+            raise Refused
+        texts = written(found, slot, values=True)
+        kinds = int(texts.seen[0])
+        if texts.refused.any() or kinds & NIL:
+            raise Refused
+        if not self._plain:
+            values: list[Any] = read(msgspec.json.decode(texts.literals(0)))
+            return self._converter.convert(values).array
+        if kinds & ~KEYS or not self._one_kind(texts, kinds):
+            raise Refused
+        return texts.field(0, self._converter.arrow)
+
+    def _one_kind(self, texts: Written, kinds: int) -> bool:
+        """Whether surely no key is a text where others are numbers, or the other way round."""
+        if self._id_kind == "text":
+            return not kinds & WHOLE
+        return self._id_kind != "number" or not kinds & STRING or not _DIGITS[texts.begins(0, STRING)].any()

@@ -7,25 +7,33 @@ from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.decode.mongodb.numbers import decimal_of, flag_of, float_of, integer_of
-from ch_sink.decode.mongodb.special import Binary, Date, Other
-from ch_sink.decode.mongodb.texts import iso, plain_text, text_of
+from ch_sink.decode.mongodb.texts import (
+    Binary,
+    Date,
+    Other,
+    decimal_of,
+    flag_of,
+    float_of,
+    integer_of,
+    iso,
+    plain_text,
+    text_of,
+)
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.types import Converted, Converter, OutOfRange, converter
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of
 from ch_sink.types.chtype import ChType, parse_type
-from ch_sink.types.column import WIDE_YEARS, Column, Years
+from ch_sink.types.column import WIDE_YEARS, Column, ValuePolicy, Years
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import PerValue, Reaction, shown
 from ch_sink.types.integers import wide_integer
-from ch_sink.types.json_column import JsonColumn
 from ch_sink.types.nested import Arrays, Maps, Structs, Wrapped
 from ch_sink.types.scalars import Floats, fixed_string, uuid_of, uuid_text
-from ch_sink.types.value_policy import ValuePolicy
+from ch_sink.types.text_columns import JsonColumn
 
-__all__ = ["TEXTS", "document_converter", "into"]
+__all__ = ["TEXT_TYPES", "document_converter", "into"]
 
-TEXTS = ("String", "JSON")
+TEXT_TYPES = ("String", "JSON")
 """Column types that hold a whole document or part of one."""
 _OBJECT_ID = re.compile(r"[0-9a-f]{24}")
 _TICKS = SourceType("int64", "io.debezium.time.Timestamp")
@@ -62,7 +70,7 @@ def into(
 def document_converter(column: Column, write: Callable[[Any], bytes]) -> Converter:
     """The converter of whole documents into a String or JSON column. Raises TableError for any other type."""
     target = parse_type(column.type).bare
-    if target.name not in TEXTS:
+    if target.name not in TEXT_TYPES:
         raise TableError(
             f"column {column.name!r}: a {target.name} column does not hold a document",
             hint="make it String or JSON, or name another column in document.column",

@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ch_sink.decode.mongodb.special import Binary, Date, Decimal, Int64, NonFinite, ObjectId, Other
-from ch_sink.decode.mongodb.texts import canonical
+from ch_sink.decode.mongodb.texts import Binary, Date, Decimal, Int64, NonFinite, ObjectId, Other, canonical
 from ch_sink.errors import DecodeError
 from ch_sink.types.calendar import parse_instant
 from ch_sink.types.converter import shown

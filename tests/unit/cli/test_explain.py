@@ -3,7 +3,7 @@
 import pytest
 
 from ch_sink.cli.explain import _event, _stored
-from ch_sink.trust.life import Biography, Event
+from ch_sink.trust.biography import Biography, Event
 
 LONG = "x" * 8192
 

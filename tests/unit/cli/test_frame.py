@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from ch_sink.cli import main
+from ch_sink.cli.app import app
+from ch_sink.table.checks import Finding
 
 CONFIG = """\
 kafka:
@@ -35,13 +37,17 @@ def leave(*arguments: str) -> int:
     return code if isinstance(code, int) else 0
 
 
-COMMANDS = "init check run status pause resume verify explain repair resync purge demo server dead-letters".split()
+COMMANDS = "init check run pause resume status verify explain dead-letters repair resync purge demo server".split()
 
 
-def test_help_names_every_command_and_no_other(capsys):
+def test_help_names_every_command_with_a_whole_summary(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
     assert leave("--help") == 0
-    listed = capsys.readouterr().out.partition("Commands:")[2].partition("Exit codes")[0]
-    assert re.findall(r"^  ([a-z-]+) ", listed, re.MULTILINE) == COMMANDS
+    listed = capsys.readouterr().out.partition("Set up:")[2].partition("\n\n  Exit codes")[0]
+    assert re.findall(r"^  ([a-z-]+) +[A-Z].*\.$", listed, re.MULTILINE) == COMMANDS
+    assert len(COMMANDS) == len(app.registered_commands) + len(app.registered_groups)
+    # No summary goes on in a second line.
+    assert len([line for line in listed.splitlines() if line.startswith("  ")]) == len(COMMANDS)
 
 
 def test_a_row_that_lives_is_removed_by_its_key_only(config, capsys):
@@ -126,6 +132,29 @@ def test_check_without_anything_running_lists_all_that_fails(config, impatient, 
     assert {"kafka", "clickhouse"} <= set(failed)
     assert "127.0.0.1:1" in failed["kafka"]["detail"]
     assert failed["kafka"]["remedy"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--verbose",)])
+def test_check_of_several_streams_shows_what_is_not_well_and_a_summary(
+    config, options, impatient, monkeypatch, tmp_path, capsys
+):
+    findings = {"one": ["ok", "ok"], "two": ["ok", "warn"], "three": ["fail", "ok"]}
+    monkeypatch.setattr("ch_sink.cli.machine.machine_findings", lambda _: [])
+    monkeypatch.setattr(
+        "ch_sink.discovery.findings.findings",
+        lambda stream: [Finding(level, f"{stream.stream_name} {level}", "") for level in findings[stream.stream_name]],
+    )
+    paths = []
+    for name in findings:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(config.read_text() + f"\nstream: {name}\n")
+        paths.append(str(path))
+    assert leave("check", *paths, *options) == 1
+    shown = capsys.readouterr().out
+    assert "3 streams: 1 failed, 1 with warnings, 1 ok" in shown
+    assert ("two warn" in shown, "three fail" in shown) == (True, True)
+    assert ("one ok" in shown, "two ok" in shown) == (bool(options), bool(options))
 
 
 def test_an_interrupt_ends_without_a_traceback(config, monkeypatch, capsys):

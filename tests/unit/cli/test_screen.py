@@ -155,6 +155,24 @@ def test_a_backlog_has_a_share_and_an_estimate_until_it_is_read() -> None:
     assert album.add(picture(41.0, a=(10_100, 0))).phase == "live"
 
 
+def test_a_job_that_was_live_is_behind_only_after_some_seconds() -> None:
+    album = Album()
+    phases = [
+        album.add(picture(at, a=(int(at), lag))).phase for at, lag in ((0.0, 0), (1.0, 900), (2.0, 0), (3.0, 900))
+    ]
+    assert phases == ["live"] * 4
+    assert album.add(picture(8.0, a=(8, 900))).phase.startswith("catching up: ")
+
+
+def test_a_job_is_not_live_before_its_streams_are_open() -> None:
+    opening = view("y", "d.y", Standing("opening"))
+    album = Album()
+    assert album.add(JobView((opening, opening), 0.0)).phase == "opening streams: 0 of 2 open"
+    half = JobView((*picture(1.0, a=(0, 50)).streams, opening), 1.0)
+    assert album.add(half).phase == "opening streams: 1 of 2 open"
+    assert album.add(picture(2.0, a=(0, 50), y=(0, 50))).phase == "catching up: 0%"
+
+
 def test_a_standstill_has_no_estimate() -> None:
     album = Album()
     album.add(picture(0.0, a=(0, 500)))
@@ -169,7 +187,8 @@ def test_the_line_of_a_minute_has_states_lag_rate_and_dead_letters() -> None:
     second = JobView((*picture(10.0, a=(100_000, 0)).streams, stopped, opening), 10.0)
     album.add(first)
     assert album.add(second).line() == (
-        "live; 3 streams: 1 stopped, 1 running, 1 opening, lag 5, 10 000 records/s, 100 000 rows, 2 dead letters"
+        "opening streams: 2 of 3 open; 3 streams: 1 stopped, 1 running, 1 opening, lag 5, 10 000 records/s, "
+        "100 000 rows, 2 dead letters"
     )
 
 

@@ -12,7 +12,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from ch_sink.table.ddl import create_table
 from ch_sink.table.spec import TableSpec
-from ch_sink.types.choices import TypeChoices
+from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType, parse_connect_schema
 from tests.support.one_column import records
 from tests.unit.types.type_cases import Case

@@ -13,7 +13,7 @@ from ch_sink.config.properties import LIBRDKAFKA, OWNED, SECRETS
 from ch_sink.config.tree import known_keys
 from ch_sink.errors import ConfigError
 from ch_sink.model.policy import policy_of
-from ch_sink.types.choices import TypeChoices
+from ch_sink.types.column import TypeChoices
 
 SMALLEST = """\
 kafka:

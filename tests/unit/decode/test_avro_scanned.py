@@ -11,7 +11,7 @@ from ch_sink.decode.avro import scanned
 from ch_sink.decode.avro.definition import Unreadable, read
 from ch_sink.decode.avro.scanned import program, scan
 from ch_sink.decode.avro.schema import parse
-from ch_sink.decode.native.joined import Joined
+from ch_sink.decode.native.library import Joined
 from tests.support.avro import KEY, ROW, Topic, decode, event
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.decode import decoder_for
-from ch_sink.decode.chosen.masks import masked
+from ch_sink.decode.chosen import masked
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.model.change import BadRecord, ChangeBatch
 from ch_sink.model.policy import ColumnPolicy, policy_of

@@ -53,6 +53,11 @@ HUGE = "x" * 15_000_000
 INPUTS = [
     Input("unknown operation", event("q", image()), reason="unknown operation 'q'"),
     Input("operation that is a number", event("c", image()).replace(b'"c"', b"7"), reason="Expected `str`, got `int`"),
+    Input(
+        "a connector that no table can follow",
+        event("c", image()).replace(b'"mysql"', b'"cassandra"'),
+        reason="events of the connector 'cassandra' cannot be applied to a table",
+    ),
     Input("a document of 15 MB", event("c", image(v=HUGE)), becomes=HUGE.encode()),
     Input("invalid UTF-8 in a text", event("c", image(v="@")).replace(b"@", b"\xff\xfe"), reason="utf-8"),
     Input(

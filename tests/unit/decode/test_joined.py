@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from ch_sink.decode.framing import _surely
-from ch_sink.decode.native import joined as module
 from ch_sink.decode.native import library as native
-from ch_sink.decode.native.joined import Joined, joined
+from ch_sink.decode.native.library import Joined, joined
 
 
 @pytest.fixture(params=[True, False], ids=["compiled", "python"])
 def _join(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(module, "joiner", lambda: None)
+        monkeypatch.setattr(native, "joiner", lambda: None)
     elif native.joiner() is None:
         pytest.skip("the library is not compiled")
 

@@ -11,8 +11,7 @@ import pytest
 from ch_sink.decode import Decoder
 from ch_sink.decode.json import scanned
 from ch_sink.decode.json.scanned import Programs
-from ch_sink.decode.native.library import library
-from ch_sink.decode.native.program import Keep, Members
+from ch_sink.decode.native.library import Keep, Members, library
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import ChangeBatch, Records

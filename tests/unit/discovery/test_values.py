@@ -11,8 +11,7 @@ from ch_sink.discovery.value_findings import refuted_comments, value_findings
 from ch_sink.table.checks import Finding
 from ch_sink.table.fits import type_findings
 from ch_sink.types import converter
-from ch_sink.types.column import Column
-from ch_sink.types.value_policy import ValuePolicy
+from ch_sink.types.column import Column, ValuePolicy
 from tests.support.decoding import replacing
 
 NOON = 1_657_655_632  # a moment of 2022, in seconds

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ch_sink.model.counted import counted
+from ch_sink.model.address import counted
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.policy import ColumnPolicy, policy_of
-from ch_sink.model.profile import TopicProfile
+from ch_sink.model.policy import ColumnPolicy, TopicProfile, policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.merging import Left, Outcome, left_to_store
 from ch_sink.pipeline.plans import Changed, Known, Waiting

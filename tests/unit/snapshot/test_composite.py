@@ -5,8 +5,8 @@ from base64 import b64decode
 
 import pytest
 
-from ch_sink.snapshot.composite import array, bits, geometry, hstore_json, point
 from ch_sink.snapshot.encode import encoder
+from ch_sink.snapshot.values import array, bits, geometry, hstore_json, point
 from ch_sink.types.connect import SourceType
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ch_sink.snapshot.durations import micro_duration, zoned_time
+from ch_sink.snapshot.values import micro_duration, zoned_time
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 import pytest
 
 from ch_sink.snapshot.encode import encoder, source_type
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType
-from ch_sink.types.value_policy import ValuePolicy
 
 TEXT = SourceType("string")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ch_sink.snapshot.moments import days, moment, zoned
+from ch_sink.snapshot.values import days, moment, zoned
 from ch_sink.types.calendar import days_from_civil, parse_instant
 
 

@@ -15,8 +15,7 @@ from ch_sink.errors import ConfigError, SourceError
 from ch_sink.snapshot import DivisibleReader, SourceAddress, open_source
 from ch_sink.snapshot.encode import encoded, encoder, source_type
 from ch_sink.snapshot.reader import NO_PROOF
-from ch_sink.snapshot.sqlserver import SqlServerReader
-from ch_sink.snapshot.sqlserver_types import type_text
+from ch_sink.snapshot.sqlserver import SqlServerReader, type_text
 from ch_sink.types.column import Column
 from ch_sink.types.connect import parse_connect_schema
 from tests.support.sqlserver_database import Database, Table

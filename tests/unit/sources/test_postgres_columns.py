@@ -12,7 +12,7 @@ import pytest
 
 from ch_sink.errors import PositionError
 from ch_sink.sources.base import Positions
-from ch_sink.sources.postgres import POSTGRES, Block
+from ch_sink.sources.logs import POSTGRES, PostgresBlock
 
 USUAL = ['["24023128","24023200"]', '["24023128",null]', '["0","1"]', '["18446744073709551615","1"]', None]
 ODD = ['[null,"24023200"]', '[24023128,"1"]', '[ "5" , "6" ]', '["-5","6"]', '["5"]', "[]", "", '["007","8"]']
@@ -23,7 +23,7 @@ WRONG = ['["18446744073709551616","1"]', '["1e3","1"]', '["+5","6"]', '["5 ","6"
 class ByColumn:
     """Source blocks by field."""
 
-    blocks: list[Block]
+    blocks: list[PostgresBlock]
 
     def __len__(self) -> int:
         return len(self.blocks)
@@ -53,7 +53,7 @@ def outcome(blocks: Any) -> list[list[Any]] | str:
 
 
 def expect_alike(sequences: list[str | None]) -> None:
-    blocks = [Block(24_023_100 + at, text) for at, text in enumerate(sequences)]
+    blocks = [PostgresBlock(24_023_100 + at, text) for at, text in enumerate(sequences)]
     assert outcome(ByColumn(blocks)) == outcome(blocks)
 
 

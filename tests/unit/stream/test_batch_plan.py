@@ -11,7 +11,7 @@ from ch_sink.errors import ConfigError, DataLoss
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange

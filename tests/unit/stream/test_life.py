@@ -14,7 +14,7 @@ from ch_sink.errors import (
     StreamFailed,
 )
 from ch_sink.model.policy import policy_of
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import Standing, StateName
 from ch_sink.stream.job_stream import ACTIVE, HELD, JobStream, Phase
 from ch_sink.stream.lanes import Changed

@@ -8,7 +8,7 @@ from itertools import count, pairwise
 from typing import Any
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.topic import TopicState
+from ch_sink.model.values import TopicState
 from ch_sink.stream.lanes import Kind, Report, ThreadLanes
 from ch_sink.stream.pace import Flush
 from ch_sink.stream.tasks import Task

@@ -99,7 +99,7 @@ def target(expression: str) -> TargetTable:
 
 
 def used(expression: str) -> list[str]:
-    from ch_sink.types.lexer import columns_in
+    from ch_sink.types.sql import columns_in
 
     return sorted(columns_in(expression, KINDS.keys()))
 

@@ -11,7 +11,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import ClickHouseError, StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.trust import mend, verify
+from ch_sink.trust import repair, verify
 from ch_sink.trust import shadow as under_test
 from ch_sink.trust.shadow import shadow_of, shadow_tables, staying
 from ch_sink.trust.subject import Options
@@ -83,14 +83,14 @@ def test_a_comparison_stays_with_the_server_that_answers_first(
     assert [settings.server for settings in made] == [server] * replicated
 
 
-@pytest.mark.parametrize("command", [verify.verified, lambda *given: nullcontext(mend.repaired(*given, apply=True))])
+@pytest.mark.parametrize("command", [verify.verified, lambda *given: nullcontext(repair.repaired(*given, apply=True))])
 def test_verify_and_repair_do(monkeypatch: pytest.MonkeyPatch, command: Any) -> None:
     def stays(*_: object) -> Client:
         raise ClickHouseError("stays")
 
-    for module in (verify, mend):
+    for module in (verify, repair):
         monkeypatch.setattr(module, "staying", stays)
-    subject: Any = SimpleNamespace(client=None, table=TABLE)
+    subject: Any = SimpleNamespace(client=None, table=TABLE, key=("id",))
     with pytest.raises(ClickHouseError, match="stays"), command(subject, Options()):
         pass
 

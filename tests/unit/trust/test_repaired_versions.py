@@ -6,7 +6,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.order.state import SourceState
 from ch_sink.pipeline.target import Target
-from ch_sink.trust.repaired_versions import last_versions
+from ch_sink.trust.repair_sql import last_versions
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 

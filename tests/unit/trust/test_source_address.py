@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ch_sink import snapshot
 from ch_sink.config import SourceNames, load, load_job
 from ch_sink.errors import ConfigError
 from ch_sink.snapshot import SourceAddress
@@ -99,11 +100,9 @@ def test_what_cannot_be_an_address_is_refused(tmp_path: Path, url: str, more: st
 def test_a_driver_that_is_not_installed_is_named_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, extra: str
 ) -> None:
-    from ch_sink.snapshot import connect
-
-    monkeypatch.setattr(connect, "find_spec", lambda name: None)
+    monkeypatch.setattr(snapshot, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as refused:
-        connect.open_source(address(tmp_path, url))
+        snapshot.open_source(address(tmp_path, url))
     assert f"pip install 'ch-sink[{extra}]'" in str(refused.value.hint)
 
 

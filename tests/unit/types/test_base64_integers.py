@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ch_sink.types.base64_integers import integers
+from ch_sink.types.decimals import integers
 
 
 def one(text: str | None) -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from ch_sink.types import clickhouse_type
-from ch_sink.types.choices import TypeChoices
+from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import SourceType
 
 TEXT = SourceType("string")

@@ -1,7 +1,7 @@
 """The column type that ``init`` chooses."""
 
 from ch_sink.types import clickhouse_type
-from ch_sink.types.choices import TypeChoices
+from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import SourceType
 from tests.unit.types.columns import INT
 

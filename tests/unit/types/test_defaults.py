@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ch_sink.types import WIDE, clickhouse_type
+from ch_sink.types.build import default_sql, is_constant
 from ch_sink.types.connect import SourceType
-from ch_sink.types.defaults import default_sql, is_constant
 from tests.support.engine import Engine
 
 D, T, C = "io.debezium.data.", "io.debezium.time.", "org.apache.kafka.connect.data."

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.errors import TableError
-from ch_sink.types.lexer import Kind, columns_in, identifier, key_expressions, split_commas, tokenize
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import Kind, columns_in, identifier, key_expressions, literal, quote, split_commas, tokenize
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
 

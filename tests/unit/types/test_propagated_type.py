@@ -14,8 +14,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import ValuePolicy, policy_of
 from ch_sink.types import OutOfRange, clickhouse_type, converter
 from ch_sink.types.column import Column
-from ch_sink.types.connect import SourceType
-from ch_sink.types.propagated_type import propagated_type
+from ch_sink.types.connect import SourceType, propagated_type
 from tests.support.decoding import replacing
 from tests.unit.types.columns import INT, make
 

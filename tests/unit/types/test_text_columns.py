@@ -5,10 +5,9 @@ from math import inf, nan
 import pytest
 
 from ch_sink.types.build import converter
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import Encoding
-from ch_sink.types.value_policy import ValuePolicy
 
 
 def texts(kind: str, encoding: Encoding, *values: float | str) -> list[str]:

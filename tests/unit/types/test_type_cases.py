@@ -14,8 +14,7 @@ from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.types import clickhouse_type
-from ch_sink.types.column import WIDE_YEARS, Column, Years
-from ch_sink.types.column_type import TypeChoices
+from ch_sink.types.column import WIDE_YEARS, Column, TypeChoices, Years
 from tests.support.avro import Topic, envelope
 from tests.support.decoding import replacing
 from tests.support.engine import Engine

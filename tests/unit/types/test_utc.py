@@ -2,7 +2,7 @@
 
 import pytest
 
-from ch_sink.types.utc import in_utc
+from ch_sink.types.chtype import in_utc
 
 
 @pytest.mark.parametrize(

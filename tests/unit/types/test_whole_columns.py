@@ -10,10 +10,9 @@ import pytest
 
 from ch_sink.errors import TableError
 from ch_sink.types.build import converter
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import Converter, Encoding, Reaction, takes_arrow, takes_whole
-from ch_sink.types.value_policy import ValuePolicy
 
 _TIME = "io.debezium.time."
 _SOURCES = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ch_sink.types.widen import widened
+from ch_sink.types.chtype import widened
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,190 @@
+"""One stream whose records come in the batches of a DataFrame, which somebody else has cut. No Spark in here.
+
+The ledger decides what of a batch is new. What lies below the ledger's offsets has been applied before (a batch that
+runs again, a lost checkpoint, other splits), and is skipped. A batch that begins above them lacks records.
+
+A range that was begun and not finished is run again as far as the batch goes, which may be less than it was, or not
+at all; its fingerprint in the ledger says where it ended, so that rows of another cut are looked up before they are
+stored (`StreamSettings.ends_vary`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ch_sink.errors import ConfigError, DataLoss
+from ch_sink.model.values import TopicState
+from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.ports import StreamPorts, StreamSettings
+from ch_sink.stream.tasks import Execute
+from ch_sink.table.model import TargetTable
+
+__all__ = ["FrameStream", "Known", "NoGroup", "Span"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The offsets [first, end) of a partition in a batch; ``rows``: how many records the batch has of them."""
+
+    first: int
+    end: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the topic besides its records."""
+
+    topic_id: str
+    high: Mapping[int, int] | None = None
+    """Watermarks of all partitions, None if no broker is known: then more records may follow at any time."""
+    holds: Callable[[int, int, int], bool] = lambda _partition, _first, _end: True
+    """Whether the topic has, or had, records in the offsets [first, end) of a partition; compacted ones are gaps."""
+
+
+class NoGroup:
+    """No consumer group: Spark keeps the offsets of its readers itself."""
+
+    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
+        del topic, ends
+
+    def last_committed(self, topic: str, partitions: object) -> dict[int, int]:
+        del topic, partitions
+        return {}
+
+    def before_commit(self, topic: str, partitions: object, notice: object) -> None:
+        del topic, partitions, notice
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The topic as it is when the stream is opened."""
+
+    topic_id: str
+    partitions: int
+
+    def state(self, topic: str) -> TopicState:
+        nothing = dict.fromkeys(range(self.partitions), 0)
+        return TopicState(topic, self.topic_id, nothing, nothing)
+
+
+class FrameStream:
+    """Owns the stream from `open` to `close`."""
+
+    def __init__(self, settings: StreamSettings, ports: StreamPorts) -> None:
+        self.settings = replace(settings, start="earliest", ends_vary=True)
+        self._ports = replace(ports, group=NoGroup())
+        self._coordinator: Coordinator | None = None
+
+    def open(self, known: Known, partitions: int, execute: Execute) -> None:
+        """Claim the stream, and apply what waits since an earlier life. Raises ChSinkError.
+
+        ``partitions``: how many the batch shows.
+        """
+        topics = self._ports.ledger.topic_ids()
+        if not known.high and topics[:1] not in ([], [known.topic_id]):
+            raise ConfigError(
+                f"stream {self.settings.name!r} belongs to a job or query that reads something else: Kafka's topic "
+                f"{topics[0]}",
+                hint="Name the brokers (kafka.bootstrap.servers) if it is the same topic, or give this stream a name "
+                "and a table of its own.",
+            )
+        more = {*self.progress(known), *(known.high or ())}
+        given = _Given(known.topic_id, max(partitions, max(more, default=-1) + 1))
+        made = Coordinator(self.settings, replace(self._ports, topics=given))
+        self._coordinator = made
+        made.open()
+        if known.high is None and made.table.target.appends:
+            raise ConfigError(
+                f"{made.table.now.qualified} keeps every change, and which of them were sent twice is seen from "
+                "earlier records of the topic",
+                hint="Name the brokers (kafka.bootstrap.servers), or use a ReplacingMergeTree.",
+            )
+        made.run_release(execute)
+
+    @property
+    def table(self) -> TargetTable:
+        """The table as it is now."""
+        assert self._coordinator is not None
+        return self._coordinator.table.now
+
+    @property
+    def highest_version(self) -> int | None:
+        """See `StreamTable.highest_version`."""
+        assert self._coordinator is not None
+        return self._coordinator.table.highest_version()
+
+    def progress(self, known: Known) -> dict[int, int]:
+        """Partition → the offset up to which everything is applied."""
+        return self._ports.ledger.progress(known.topic_id)
+
+    def close(self) -> None:
+        """Give the stream back."""
+        if self._coordinator is not None:
+            self._coordinator.close()
+
+    def apply(self, known: Known, spans: Mapping[int, Span], execute: Execute) -> None:
+        """Apply what of the batch is new.
+
+        Raises:
+            DataLoss: records between the ledger's offsets and the batch's are missing.
+            ChSinkError: as the coordinator does; the batch can be applied again.
+        """
+        coordinator = self._coordinator
+        assert coordinator is not None
+        state, ceiling = self._state(known, spans)
+        while True:
+            planned = coordinator.plan(state, None, ceiling)
+            ranges = [replace(r, end=min(r.end, ceiling[r.partition])) for r in planned]
+            ranges = [r for r in ranges if r.start < r.end]
+            if planned and not ranges:
+                ranges = self._beside(planned, state, ceiling)
+            if not ranges:
+                return
+            coordinator.run_batch(ranges, execute)
+
+    def _beside(self, begun: list[OffsetRange], state: TopicState, ceiling: Mapping[int, int]) -> list[OffsetRange]:
+        """What the batch has besides ranges that were begun and lie beyond it."""
+        reached = self._ports.ledger.progress(state.topic_id)
+        mine = ceiling.keys() - {r.partition for r in begun}
+        return [
+            OffsetRange(state.topic, state.topic_id, p, reached[p], ceiling[p], 0, state.high[p])
+            for p in sorted(mine)
+            if reached[p] < ceiling[p]
+        ]
+
+    def _expect_applied(self, topic_id: str, partition: int, offset: int) -> None:
+        """Raises DataLoss for a record below the ledger's offsets that was never applied: the stream began above it."""
+        read = self._ports.ledger.states_over(topic_id, partition, offset, offset + 1)
+        if not read and self.settings.on_data_loss == "fail":
+            raise DataLoss(
+                f"partition {partition} of {self.settings.topic}: the stream began above offset {offset}, so the "
+                "DataFrame has records that were never applied",
+                hint="A stream goes upwards only: let its first batch have the lowest offsets. on_data_loss: continue "
+                "leaves these records out; a stream and a table of their own take all of them.",
+            )
+
+    def _state(self, known: Known, spans: Mapping[int, Span]) -> tuple[TopicState, dict[int, int]]:
+        """The topic as far as the batch shows it, and where the batch ends, by partition."""
+        reached = self.progress(known)
+        low, ceiling = dict(reached), dict(reached)
+        for p, span in spans.items():
+            at = reached.get(p, span.first)
+            if span.first < at:
+                self._expect_applied(known.topic_id, p, span.first)
+            low[p] = min(span.first, at)
+            ceiling[p] = max(span.end, at)
+            if at < span.first and known.holds(p, at, span.first):
+                if self.settings.on_data_loss == "fail":
+                    raise DataLoss(
+                        f"partition {p} of {self.settings.topic}: offset {at} is the next to be applied, but the "
+                        f"DataFrame begins at {span.first}",
+                        hint=f"Let it begin at offset {at} or below (startingOffsets). If the topic never had these "
+                        "records (it is compacted, or written in transactions), name its brokers "
+                        "(kafka.bootstrap.servers); on_data_loss: continue goes on without them.",
+                    )
+                low[p] = span.first
+        high = {
+            p: max(end, known.high.get(p, end)) if known.high is not None else end + 1 for p, end in ceiling.items()
+        }
+        return TopicState(self.settings.topic, known.topic_id, low, high), ceiling

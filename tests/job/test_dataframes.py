@@ -1,0 +1,180 @@
+"""`sink` on a real Spark: batches of DataFrames, by hand and by streaming queries, on classic Spark and on Connect."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
+from ch_sink.spark import history, sink
+from tests.support.frames import TOPIC, Shelf, change
+
+pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
+
+
+@pytest.fixture(params=["spark", "connect"])
+def session(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+def query(session: Any, shelf: Shelf, name: str, function: Any, *, files: int = 1, available: bool = True) -> Any:
+    """A streaming query over the shelf's files, with a checkpoint of this name."""
+    rows = session.readStream.schema(session.read.parquet(str(shelf.folder / "rows")).schema)
+    writer = (
+        rows.option("maxFilesPerTrigger", files)
+        .parquet(str(shelf.folder / "rows"))
+        .writeStream.foreachBatch(function)
+        .option("checkpointLocation", str(shelf.folder / name))
+    )
+    return (
+        writer.trigger(availableNow=True) if available else writer.trigger(processingTime="200 milliseconds")
+    ).start()
+
+
+def test_batches_are_applied_once_however_often_they_come(session: Any, shelf: Shelf) -> None:
+    function = sink(shelf.config(truncate="apply"))
+    path = shelf.write({0: [change(n, n) for n in range(1, 40)], 2: [change(n, n) for n in range(100, 130)]})
+    frame = session.read.parquet(str(path))
+    function(frame, 0)
+    assert shelf.count() == len(shelf.rows()) == 69
+    function(frame, 0)
+    function(frame.union(frame).repartition(5), 1)  # rows that are there twice, in no order
+    assert shelf.count() == 69
+    more = shelf.write({0: [change(7, 500, "paid", "u"), change(8, 501, op="d")]}, {0: 39})
+    function(session.read.parquet(str(path), str(more)), 2)
+    assert shelf.count() == 71
+    assert shelf.rows()[7] == "paid"
+    assert 8 not in shelf.rows()
+
+
+def test_truncates_and_new_columns_have_their_rounds(session: Any, shelf: Shelf) -> None:
+    function = sink(shelf.config(truncate="apply", evolve="add_columns"))
+    events = [
+        change(1, 1),
+        change(2, 2),
+        change(0, 3, op="t"),
+        change(3, 4),
+        change(4, 5, note="a"),
+        change(5, 6, note="b"),
+    ]
+    function(session.read.parquet(str(shelf.write({0: events}))), 0)
+    assert shelf.rows() == {3: "new", 4: "new", 5: "new"}
+    notes = shelf.client.rows(f"SELECT id, note FROM {shelf.database}.orders FINAL ORDER BY id")
+    assert [r["note"] for r in notes] == [None, "a", "b"]
+
+
+def test_a_query_goes_on_without_its_checkpoint_and_with_other_splits(session: Any, shelf: Shelf) -> None:
+    for n in range(6):
+        shelf.write(
+            {p: [change(100 * p + 10 * n + i, 10 * n + i) for i in range(10)] for p in (0, 1)}, {0: 10 * n, 1: 10 * n}
+        )
+    query(session, shelf, "first", sink(shelf.config()), files=2).awaitTermination()
+    assert shelf.count() == 120
+    query(session, shelf, "second", sink(shelf.config()), files=3).awaitTermination()
+    assert shelf.count() == len(shelf.rows()) == 120
+
+
+def test_two_queries_on_one_stream_are_refused(session: Any, shelf: Shelf) -> None:
+    shelf.write({0: [change(n, n) for n in range(10)]})
+    first = query(session, shelf, "first", sink(shelf.config()), available=False)
+    try:
+        first.processAllAvailable()
+        second = query(session, shelf, "second", sink(shelf.config()))
+        with pytest.raises(Exception, match=r"is written by another query|is owned by process"):
+            second.awaitTermination()
+        assert first.isActive
+    finally:
+        first.stop()
+    query(session, shelf, "second", sink(shelf.config())).awaitTermination()
+    assert shelf.count() == 10
+
+
+def test_a_gap_above_the_ledger_is_data_loss(session: Any, shelf: Shelf) -> None:
+    function = sink(shelf.config())
+    function(session.read.parquet(str(shelf.write({0: [change(1, 1)]}))), 0)
+    far = session.read.parquet(str(shelf.write({0: [change(2, 2)]}, {0: 5})))
+    with pytest.raises(DataLoss, match="offset 1 is the next to be applied, but the DataFrame begins at 5"):
+        function(far, 1)
+    assert shelf.count() == 1
+    sink(shelf.config(on_data_loss="continue"))(far, 1)
+    assert shelf.count() == 2
+
+
+BAD = {
+    "no column value": (["* EXCEPT (value)"], "no column value"),
+    "no column offset": (["* EXCEPT (offset)"], "no column offset, so it cannot be seen"),
+    "timestamp is string": (
+        ["* EXCEPT (timestamp)", "string(timestamp) AS timestamp"],
+        "column timestamp is string, not",
+    ),
+    "key is string": (["* EXCEPT (key)", "string(key) AS key"], "column key is string, not binary"),
+    "offset is null": (["* EXCEPT (offset)", "nullif(offset, 0) AS offset"], "partition or offset is null"),
+    "two topics": (["* EXCEPT (topic)", f"if(offset = 1, 'other', '{TOPIC}') AS topic"], "rows of topic other"),
+    "headers are strings": (["*", "'x' AS headers"], "column headers is string"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_other_columns_are_refused_by_name(case: str, spark: Any, shelf: Shelf) -> None:
+    columns, said = BAD[case]
+    frame = spark.read.parquet(str(shelf.write({0: [change(1, 1), change(2, 2)]})))
+    frame.createOrReplaceTempView("given")
+    with pytest.raises(ConfigError, match=said) as found:
+        sink(shelf.config())(spark.sql(f"SELECT {', '.join(columns)} FROM given"), 0)
+    assert found.value.hint in found.value.__notes__
+    assert shelf.count() == 0
+
+
+def test_a_table_of_another_stream_is_refused(spark: Any, shelf: Shelf) -> None:
+    frame = spark.read.parquet(str(shelf.write({0: [change(1, 1)]})))
+    other = shelf.config()
+    other["kafka"] = {"topic": "shop.public.other"}
+    sink(shelf.config())(frame, 0)
+    with pytest.raises(ConfigError, match=r"belongs to another stream, 'shop\.public\.orders:"):
+        sink(other)(frame.selectExpr("* EXCEPT (topic)", "'shop.public.other' AS topic"), 0)
+    assert shelf.count() == 1
+
+
+def test_a_stream_that_a_job_has_is_refused(spark: Any, shelf: Shelf) -> None:
+    from ch_sink.config import load_rows
+    from ch_sink.discovery.wiring import client_of, ledger_of
+    from ch_sink.ports import FinishedRange, RangeIntent
+
+    frame = spark.read.parquet(str(shelf.write({0: [change(1, 1), change(2, 2)]})))
+    sink(shelf.config())(frame.where("offset = 0"), 0)
+    config = load_rows(shelf.config())
+    job = ledger_of(config, client_of(config))
+    job.claim("a-job")
+    try:
+        with pytest.raises(LedgerConflict, match="is owned by process"):
+            sink(shelf.config())(frame, 1)
+        span = (TOPIC, "an id of Kafka", 0, 0, 1)
+        job.intents([RangeIntent(*span)])
+        job.results([FinishedRange(*span)])
+    finally:
+        job.release()
+    with pytest.raises(ConfigError, match="belongs to a job or query that reads something else"):
+        sink(shelf.config())(frame, 1)
+    assert shelf.count() == 1
+
+
+def test_unknown_options_have_the_nearest_name(shelf: Shelf, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean truncate"):
+        sink(shelf.config(truncat="apply"))
+    path = tmp_path / "orders.yaml"
+    path.write_text(f"kafka: {{topic: {TOPIC}}}\nclickhouse: {{url: '{shelf.url}', tabel: orders}}\n")
+    with pytest.raises(ChSinkError, match=r"clickhouse.tabel is not a known key; did you mean clickhouse.table"):
+        sink(path)
+
+
+def test_the_history_is_a_dataframe(session: Any, shelf: Shelf) -> None:
+    config = shelf.config()
+    path = shelf.write({0: [change(1, 1), change(2, 2)], 1: [change(3, 3), change(3, 4, op="d")]})
+    sink(config)(session.read.parquet(str(path)), 0)
+    found = history(session, config).orderBy("partition").collect()
+    assert [(r.partition, r.first_offset, r.end_offset, r.rows, r.deletes) for r in found] == [
+        (0, 0, 2, 2, 0),
+        (1, 0, 2, found[1].rows, 1),
+    ]
+    assert found[0].source_time is not None
+    assert history(session, config).where("finished >= started").count() == 2

@@ -1,0 +1,229 @@
+"""Change feeds of a table in random batches: repeated, late, split inside commits, killed; the table is equal."""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ch_sink.errors import ConfigError
+from ch_sink.model.change import Records
+from ch_sink.model.policy import policy_of
+from ch_sink.order.sequence import Rules
+from ch_sink.pipeline.target import Target
+from ch_sink.spark.change_feed import OPS
+from ch_sink.spark.change_rows import (
+    BUCKET,
+    NUMBER,
+    OP,
+    ChangeRows,
+    Newer,
+    RowDecoder,
+    _Numbered,
+    expect_served,
+    expect_stated_versions,
+)
+from ch_sink.spark.frame_stream import FrameStream, Known, Span
+from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.run_task import range_steps
+from ch_sink.stream.tasks import RangeTask, Task, TaskResult
+from ch_sink.table.model import TargetTable
+from ch_sink.testing import LocalRunner, MemoryStream, MemoryTopic
+from ch_sink.types.column import Column
+from tests.support.harness import ENGINES
+
+Change = tuple[str, int, int, str | None]
+"""Operation, commit, id, value."""
+KNOWN = Known("changes", {})
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("v", pa.string()), (BUCKET, pa.int32()), (NUMBER, pa.int64()), (OP, pa.int32())]
+)
+
+
+def table(engine: str = "replacing", version: str = "UInt128", **changes: Any) -> TargetTable:
+    columns = [
+        Column("id", "Int64"),
+        Column("v", "Nullable(String)"),
+        Column("_version", version),
+        Column("_is_deleted", "UInt8"),
+    ]
+    made = TargetTable("d", "t", ENGINES[engine], tuple(columns), ("id",), place_columns=frozenset(("id",)))
+    return replace(made, **changes)
+
+
+class Feed:
+    """A stream in memory that is fed by change rows."""
+
+    def __init__(
+        self, version: str = "UInt128", ignored: frozenset[str] = frozenset(), deaths: float = 0.0, seed: int = 0
+    ) -> None:
+        self.ignored, self.deaths, self.rng = ignored, deaths, random.Random(seed)
+        self.memory = MemoryStream(
+            table(version=version),
+            ("id",),
+            MemoryTopic("changes", dict.fromkeys((0, 1), Records("", 0, *[np.zeros(0, np.int64)] * 2, [], []))),
+            policy_of(),
+            lambda now, _: RowDecoder(now, ("id",), self.ignored, {"id": "bigint", "v": "string"}),
+            schema=pa.schema([("id", pa.int64()), ("v", pa.binary())]),
+        )
+        self.stream: FrameStream | None = None
+
+    def apply(self, batch: Sequence[Change]) -> None:
+        """A batch in whatever order; buckets by the id."""
+        if self.stream is None:
+            ports = self.memory.ports()
+            made = StreamPorts(ports.open_ledger(), ports.admin, ports.topics, ports.pending, ports.group)
+            self.stream = FrameStream(self.memory.settings, made)
+            self.stream.open(KNOWN, 2, lambda _: [])
+        rows: dict[int, list[Change]] = {}
+        for row in sorted(batch, key=lambda r: (r[1], r[2], int(OPS[r[0]]))):
+            rows.setdefault(row[2] % 2, []).append(row)
+        reached = self.stream.progress(KNOWN)
+        spans = {p: Span(at := reached.get(p, 0), at + len(found), len(found)) for p, found in rows.items()}
+        least = {p: min(row[1] for row in found) for p, found in rows.items()}
+        looked = ChangeRows(None, spans, "", ("id",), self.ignored, least)  # type: ignore[arg-type]
+
+        def execute(tasks: Sequence[Task]) -> list[TaskResult]:
+            done = [self._run(t, spans, rows, repeats=looked.repeats(t)) for t in tasks if isinstance(t, RangeTask)]
+            self._perhaps_die()
+            return done
+
+        try:
+            self.stream.apply(KNOWN, spans, execute)
+        except _Died:
+            self.stream.close()
+            self.stream = None
+            self.apply(batch if self.rng.random() < 0.7 else [*batch, *batch[:1]])
+
+    def _run(
+        self, task: RangeTask, spans: dict[int, Span], rows: dict[int, list[Change]], *, repeats: bool
+    ) -> TaskResult:
+        found = rows[task.partition]
+        columns = zip(*((r[2], r[3], task.partition, r[1], int(OPS[r[0]])) for r in found), strict=True)
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+        batches = iter(pa.table(arrays, schema=SCHEMA).to_batches(max_chunksize=3))
+        source = _Numbered(task, batches, spans[task.partition].first, len(found))
+        decoder = RowDecoder(task.table, ("id",), self.ignored, {"id": "bigint", "v": "string"})
+        rules = Rules(Target.of(task.table, policy_of()).layout, policy_of().versions, "stated")
+        left = Newer(decoder, self.memory.table, rules, task.state) if repeats else None
+        local = LocalRunner(self.memory.settings, self.memory.ports())
+        steps = range_steps(
+            task, lambda t: replace(local.open_task(t), chunks=lambda first: source.chunks(first, ("id",), left))
+        )
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                done: TaskResult = end.value
+                return done
+            self._perhaps_die()
+
+    def _perhaps_die(self) -> None:
+        if self.rng.random() < self.deaths:
+            raise _Died
+
+    def current(self) -> dict[int, str | None]:
+        return {r["id"]: r["v"] and r["v"].decode() for r in self.memory.table.current()}
+
+
+class _Died(Exception):
+    pass
+
+
+def drawn_feed(rng: random.Random) -> tuple[list[Change], dict[int, str | None]]:
+    """A feed as Delta writes it, and the table at its end. Keys change, and come back."""
+    rows: dict[int, str | None] = {}
+    feed: list[Change] = []
+    for commit in range(1, rng.randint(5, 25)):
+        before = dict(rows)
+        for _ in range(rng.randint(1, 5)):
+            at, value = rng.randint(1, 6), rng.choice(["a", "b", None, f"v{commit}"])
+            kind = rng.random()
+            if at not in rows or at not in before or kind < 0.5:
+                rows[at] = value
+            elif kind < 0.75:
+                del rows[at]
+            else:
+                rows[at + 10] = rows.pop(at)
+        for key in sorted({*before, *rows}):
+            if key not in before:
+                feed.append(("insert", commit, key, rows[key]))
+            elif key not in rows:
+                feed.append((rng.choice(["delete", "update_preimage"]), commit, key, before[key]))
+            elif rows[key] != before[key]:
+                feed += [("update_preimage", commit, key, before[key]), ("update_postimage", commit, key, rows[key])]
+    return feed, rows
+
+
+@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
+@pytest.mark.parametrize("late", [False, True])
+def test_tables_equal_their_source_however_the_feed_is_cut(version: str, late: bool) -> None:
+    for seed in range(12):
+        rng = random.Random(seed)
+        feed, truth = drawn_feed(rng)
+        fed = Feed(version, deaths=0.2, seed=seed)
+        if late:
+            rng.shuffle(feed)
+        at = 0
+        while at < len(feed):
+            end = at + rng.randint(1, 12)
+            fed.apply(feed[at:end])
+            if rng.random() < 0.2:
+                fed.apply(feed[max(0, at - 5) : end])
+            at = end
+        assert fed.current() == truth, seed
+
+
+def test_a_repeated_batch_stores_nothing() -> None:
+    fed = Feed()
+    feed, truth = drawn_feed(random.Random(3))
+    fed.apply(feed)
+    stored = len(fed.memory.table.rows)
+    for split in (feed, feed[:7], feed[5:]):
+        fed.apply(split)
+    assert len(fed.memory.table.rows) == stored
+    assert fed.current() == truth
+
+
+def test_nulls_of_updates_keep_what_was_there() -> None:
+    fed = Feed(ignored=frozenset({"v"}))
+    fed.apply([("insert", 1, 1, "a"), ("insert", 1, 2, "b")])
+    fed.apply([("update_postimage", 2, 1, None), ("update_postimage", 2, 2, "c"), ("insert", 2, 3, None)])
+    assert fed.current() == {1: "a", 2: "c", 3: None}
+
+
+def test_values_that_do_not_fit_are_dead_letters() -> None:
+    fed = Feed()
+    narrow = [Column("id", "Int8") if c.name == "id" else c for c in fed.memory.detected.columns]
+    fed.memory.detected = replace(fed.memory.detected, columns=tuple(narrow))
+    fed.apply([("insert", 1, 1, "a"), ("insert", 1, 1000, "b")])
+    assert fed.current() == {1: "a"}
+    [stored] = fed.memory.dead_letters.list()
+    assert "column id: Integer value 1000 not in range" in stored.letter.reason
+    assert json.loads(stored.letter.key or b"") == {"id": 1000}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (table("collapsing"), "is a CollapsingMergeTree: changes need versions"),
+        (table("sign"), "changes need versions and marks of deleted rows"),
+        (table(version="DateTime64(3)"), "are times, which several changes may share"),
+        (table(sorting_key=("id", "v"), place_columns=frozenset(("id", "v"))), "depends on 'v'"),
+        (table(columns=(Column("v", "String"), *table().columns[2:])), "has no column 'id'"),
+    ],
+)
+def test_other_tables_are_refused(given: TargetTable, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        expect_served(given, ("id",))
+
+
+def test_rows_of_later_epochs_are_refused() -> None:
+    expect_stated_versions(table(), (1 << 112) - 1)
+    expect_stated_versions(table(version="UInt64"), 1 << 60)
+    with pytest.raises(ConfigError, match="versions that are no numbers of changes"):
+        expect_stated_versions(table(), 1 << 112)

@@ -1,0 +1,188 @@
+"""Histories in the batches of a DataFrame, which are repeated, cut otherwise, lost and killed: the table is equal."""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from ch_sink.errors import ConfigError, DataLoss, StreamFailed
+from ch_sink.model.change import Records
+from ch_sink.spark.frame_stream import FrameStream, Known, Span
+from ch_sink.stream.claims import forget
+from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.run_task import range_steps, release
+from ch_sink.stream.tasks import RangeTask, Task, TaskResult
+from ch_sink.testing import LocalRunner
+from ch_sink.wiring.tasks import NoHistory
+from tests.support.cases import Case, cases, drawn, faults_of_run, memory_run
+from tests.support.harness import Run
+
+Batch = dict[int, tuple[int, int]]
+"""Partition → the offsets [start, end) that a DataFrame holds."""
+
+
+class Died(Exception):
+    """The process is gone, or Spark has cancelled the batch."""
+
+
+@dataclass
+class Frames:
+    """A stream fed by DataFrames; each life is a process with a FrameStream of its own."""
+
+    run: Run
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    brokers: bool = True
+    deaths: float = 0.0
+    """How likely a step of a task is the last one of its process."""
+
+    def __post_init__(self) -> None:
+        self.topic = self.run.stream.topic
+        self.stream: FrameStream | None = None
+        self.batch: Batch = {}
+        self.lives = 0
+        ports = self.run.stream.ports()
+        ports = replace(ports, records=self._read, history=ports.history if self.brokers else NoHistory)
+        self.ports, self.local = ports, LocalRunner(self.run.stream.settings, ports)
+
+    @property
+    def known(self) -> Known:
+        if not self.brokers:
+            return Known(self.topic.name)
+        return Known("id", self.topic.ends, lambda p, first, end: bool(len(self.topic.read(p, first, end))))
+
+    def apply(self, batch: Batch) -> None:
+        """What the function of ``foreachBatch`` does with these offsets."""
+        self.batch = batch
+        spans = dict(self._spans())
+        if not spans:
+            return
+        if self.stream is None:
+            self.lives += 1
+            ports = StreamPorts(
+                self.ports.open_ledger(), self.ports.admin, self.topic, self.ports.pending, self.ports.group
+            )
+            self.stream = FrameStream(replace(self.run.stream.settings, chunk_offsets=8), ports)
+            self.stream.open(self.known, max(spans) + 1, self._execute)
+        self.stream.apply(self.known, spans, self._execute)
+
+    def end(self, *, killed: bool = False) -> None:
+        made, self.stream = self.stream, None
+        if made is not None:
+            if killed and made._coordinator is not None:
+                forget(self.run.stream.settings.name, made._coordinator.run_id)
+            else:
+                made.close()
+
+    def _spans(self) -> Iterator[tuple[int, Span]]:
+        for p, (start, end) in self.batch.items():
+            found = self.topic.read(p, start, end)
+            if len(found):
+                yield p, Span(int(found.offsets[0]), int(found.offsets[-1]) + 1, len(found))
+
+    def _read(self, partition: int, first: int, end: int) -> Records:
+        start, stop = self.batch[partition]
+        found = self.topic.read(partition, first, end)
+        assert all(start <= offset < stop for offset in found.offsets), "records that the DataFrame does not hold"
+        return found
+
+    def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
+        done = [self._run(task) for task in tasks]
+        self._perhaps_die()
+        return done
+
+    def _run(self, task: Task) -> TaskResult:
+        if not isinstance(task, RangeTask):
+            return release(task, self.local.open_task)
+        steps = range_steps(task, self.local.open_task)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                done: TaskResult = end.value
+                return done
+            self._perhaps_die()
+
+    def _perhaps_die(self) -> None:
+        if self.rng.random() < self.deaths:
+            raise Died
+
+
+def read_in_slices(frames: Frames, *, resplit: bool) -> None:
+    """Read the whole topic in batches, as Spark may cut and repeat them, with and without its checkpoint."""
+    rng, topic = frames.rng, frames.topic
+    low = {p: int(r.offsets[0]) if len(r) else topic.ends[p] for p, r in topic.partitions.items()}
+    checkpoint = dict(low)
+    again: Batch | None = None
+    while again or any(checkpoint[p] < topic.ends[p] for p in low):
+        batch = again if again and not (resplit and rng.random() < 0.5) else drawn_batch(rng, checkpoint, topic.ends)
+        try:
+            frames.apply(batch)
+        except Died:
+            frames.end(killed=rng.random() < 0.7)
+            again = batch
+            continue
+        again = None
+        checkpoint = {p: batch[p][1] if p in batch else at for p, at in checkpoint.items()}
+        if rng.random() < 0.1:
+            frames.apply(batch)  # Spark did not come to note that it was done
+        if rng.random() < 0.05:
+            checkpoint = {p: rng.randint(low[p], at) for p, at in checkpoint.items()}
+        if rng.random() < 0.1:
+            frames.end()
+    frames.deaths = 0.0
+    frames.apply({p: (low[p], end) for p, end in topic.ends.items()})
+    frames.end()
+
+
+def drawn_batch(rng: random.Random, checkpoint: Batch | dict[int, int], ends: dict[int, int]) -> Batch:
+    batch = {p: (at, min(ends[p], at + rng.randint(1, 40))) for p, at in checkpoint.items() if rng.random() < 0.8}
+    return {p: span for p, span in batch.items() if span[0] < span[1]}
+
+
+def faults(case: Case, *, brokers: bool = True, deaths: float = 0.15) -> list[str]:
+    past, _ = drawn(case)
+    run = memory_run(case, past)
+    frames = Frames(run, random.Random(case.seed), brokers, deaths)
+    # Rows without a key in several partitions cannot be told apart, so a batch that was begun must end as it did.
+    read_in_slices(frames, resplit=case.engine != "append without key")
+    return faults_of_run(case, past, run)
+
+
+def faulty(chosen: Iterable[Case], *, brokers: bool = True, refused: list[Case] | None = None) -> list[str]:
+    found = []
+    for case in chosen:
+        try:
+            wrong = faults(case, brokers=brokers)
+        except (ConfigError, DataLoss, StreamFailed) as error:
+            wrong = [f"{type(error).__name__}: {error}"]
+            if refused is not None and ("brokers" in (error.hint or "") or "instead of" in str(error)):
+                refused.append(case)
+                wrong = []
+        except Exception as error:  # noqa: BLE001 (a crash is a finding like any other)
+            wrong = [f"{type(error).__name__}: {error}"]
+        found += [f"{case}: {wrong[0]}"] if wrong else []
+    return found
+
+
+@pytest.mark.parametrize("first", range(7_000, 7_120, 40))
+def test_tables_equal_their_source_however_batches_are_cut_and_repeated(first: int) -> None:
+    assert faulty(cases(first, 40)) == []
+
+
+def test_without_brokers_a_table_equals_its_source_or_the_batch_is_refused() -> None:
+    """Repeats that only earlier records show, gaps between offsets and tables of every change need the brokers."""
+    refused: list[Case] = []
+    assert faulty(cases(7_000, 90), brokers=False, refused=refused) == []
+    assert len(refused) < 75
+
+
+def test_records_below_the_beginning_of_the_stream_are_not_taken_for_applied() -> None:
+    case = Case(7_003, "replacing")
+    run = memory_run(case, drawn(case)[0])
+    frames = Frames(run)
+    p, end = max(frames.topic.ends.items(), key=lambda item: item[1])
+    frames.apply({p: (end - 4, end)})
+    with pytest.raises(DataLoss, match="the stream began above offset"):
+        frames.apply({p: (0, end)})
+    frames.end()
