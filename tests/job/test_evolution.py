@@ -63,7 +63,8 @@ def test_a_job_that_dies_around_the_alter_stores_each_change_once(
         patch.setattr(Evolution, "carry_out", dies)
         with pytest.raises(StreamFailed, match="died here"):
             run_streams([load(config)], once=True)
-    assert place.rows("SELECT count() AS n FROM {db}.ac") == [{"n": 2}]
+    # The chunk is stored whole, once its columns exist.
+    assert place.rows("SELECT count() AS n FROM {db}.ac") == [{"n": 0}]
     assert inside("resume", config).returncode == 0  # an error that is not the server's stops the stream
     run_streams([load(config)], once=True)
     assert place.differences("mariadb", "mariadb-json_schema", "ac") == []
