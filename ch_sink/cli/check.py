@@ -38,7 +38,7 @@ def check(
         documents = [_shown(out, streams[0], _findings(streams[0]), every=True)]
     else:
         documents = []
-        with ThreadPoolExecutor(min(_AT_ONCE, len(streams))) as pool:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
             for settings, found in zip(streams, pool.map(lambda one: list(_findings(one)), streams), strict=True):
                 documents.append(_shown(out, settings, found, every=verbose))
         failed = sum(not document["ok"] for document in documents)

@@ -42,6 +42,26 @@ class LogFormat(StrEnum):
     json = "json"
 
 
+LogFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Append the log to this file, too.", show_default=False)
+]
+UiAddress = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve a page about the job there.", show_default=False)
+]
+UiToken = Annotated[
+    str,
+    typer.Option(
+        envvar="CH_SINK_UI_TOKEN",
+        help="Token required to see records and to retry them; generated if omitted.",
+        show_default=False,
+    ),
+]
+UiHosts = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A further name under which the page is reached.", show_default=False),
+]
+
+
 def run(
     context: typer.Context,
     configs: ConfigFiles,
@@ -58,30 +78,16 @@ def run(
     as_json: AsJson = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each batch of each stream.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings and errors only.")] = False,
-    log_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append the log to this file, too.", show_default=False)
-    ] = None,
+    log_file: LogFile = None,
     log_format: Annotated[LogFormat, typer.Option(help="Form of the log's lines.")] = LogFormat.text,
-    ui: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve a page about the job there.", show_default=False)
-    ] = None,
-    ui_token: Annotated[
-        str,
-        typer.Option(
-            envvar="CH_SINK_UI_TOKEN",
-            help="Token required to see records and to retry them; generated if omitted.",
-            show_default=False,
-        ),
-    ] = "",
-    ui_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A further name under which the page is reached.", show_default=False),
-    ] = None,
+    ui: UiAddress = None,
+    ui_token: UiToken = "",
+    ui_host: UiHosts = None,
 ) -> None:
     """Apply changes from Kafka to ClickHouse until stopped.
 
-    A stream that fails does not end the others; the exit code is then 1. A server that is away is waited for, as long
-    as retry_for says. Ctrl-C or SIGTERM stops it after the running batch; started again, it continues where it stopped.
+    A stream that fails does not end the others; the exit code is then 1. Unavailable servers are retried for up to
+    retry_for. Ctrl-C or SIGTERM stops it after the running batch; started again, it continues where it stopped.
     """
     if verbose and quiet:
         raise ConfigError("--verbose and --quiet exclude each other", hint="Leave out one of them.")

@@ -1,12 +1,14 @@
 """Entries of the ledger as rows of its table, and rows as entries."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 
+from ch_sink.model.counts import Counts
 from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import (
     Claim,
@@ -131,20 +133,20 @@ def _range(entry: RangeIntent | FinishedRange | RangeProgress | RangeSummary) ->
         case FinishedRange() | RangeSummary():
             filled |= {
                 "topic": entry.topic,
-                "rows": entry.rows,
-                "deletes": entry.deletes,
-                "dead_letters": entry.dead_letters,
-                "counts": list(entry.counts.items()),
+                "rows": entry.counts.rows,
+                "deletes": entry.counts.deletes,
+                "dead_letters": entry.counts.dead_letters,
+                "counts": [(kind, n) for kind, n in entry.counts.kinds.items() if n > 0],
                 "state": entry.state,
                 "started": round(entry.started * 1000),
                 "finished": round(entry.finished * 1000),
-                "source_time": entry.source_time,
+                "source_time": entry.counts.source_time,
             }
             fact: dict[str, Any] = {"steps": msgspec.to_builtins(entry.steps)} if entry.steps else {}
             if isinstance(entry, RangeSummary):
                 filled["attempt"] = entry.batches
-            elif entry.top:
-                fact["top"] = str(entry.top)
+            elif entry.counts.top:
+                fact["top"] = str(entry.counts.top)
             filled["fact"] = json.dumps(fact) if fact else ""
         case RangeProgress():
             filled |= {"state": entry.state, "claim_number": entry.claim, "batch": entry.batch or entry.start}
@@ -189,7 +191,7 @@ def intent_of(r: Mapping[str, Any]) -> RangeIntent:
 def result_of(r: Mapping[str, Any]) -> FinishedRange:
     """The result of a row, with its times in milliseconds."""
     top = int(json.loads(r["fact"]).get("top", 0)) if r["fact"] else 0
-    return FinishedRange(**_figures_of(r), run_id=r["run_id"], batch=r["batch"], top=top)
+    return FinishedRange(**_figures_of(r, top), run_id=r["run_id"], batch=r["batch"])
 
 
 def summary_of(r: Mapping[str, Any]) -> RangeSummary:
@@ -197,16 +199,14 @@ def summary_of(r: Mapping[str, Any]) -> RangeSummary:
     return RangeSummary(**_figures_of(r), batches=r["batches"])
 
 
-def _figures_of(r: Mapping[str, Any]) -> dict[str, Any]:
+def _figures_of(r: Mapping[str, Any], top: int = 0) -> dict[str, Any]:
     """What results and summaries have in common."""
-    same = ("topic", "topic_id", "partition", "rows", "deletes", "dead_letters", "state")
-    return {name: r[name] for name in same} | {
+    return {name: r[name] for name in ("topic", "topic_id", "partition", "state")} | {
         "start": r["start_offset"],
         "end": r["end_offset"],
-        "counts": dict(r["counts"]),
+        "counts": _counts_of(r, top),
         "started": r["started_ms"] / 1000,
         "finished": r["finished_ms"] / 1000,
-        "source_time": r["source_time_ms"],
         "steps": steps_of(r["fact"]),
     }
 
@@ -218,11 +218,11 @@ def totals_of(r: Mapping[str, Any], state: str) -> PartitionTotals:
         topic_id=r["topic_id"],
         partition=r["partition"],
         next_offset=r["next_offset"],
-        rows=r["rows"],
-        deletes=r["deletes"],
-        dead_letters=r["dead_letters"],
-        counts=dict(r["counts"]),
+        counts=_counts_of(r),
         state=state,
         finished=r["finished_ms"] / 1000,
-        source_time=r["source_time_ms"],
     )
+
+
+def _counts_of(r: Mapping[str, Any], top: int = 0) -> Counts:
+    return Counts(0, r["rows"], r["dead_letters"], r["source_time_ms"], top, Counter(dict(r["counts"])))

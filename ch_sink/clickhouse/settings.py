@@ -40,7 +40,7 @@ PLAIN_MEANING: Mapping[str, str | int] = {
     **{f"output_format_json_quote_{name}": 0 for name in ("64bit_integers", "64bit_floats", "decimals", "denormals")},
     # The driver reads names of types.
     "output_format_native_encode_types_in_binary_format": 0,
-    # A fenced insert is an INSERT … SELECT, and its token counts.
+    # An INSERT … SELECT without a token is not refused.
     "deduplicate_insert_select": "enable_when_possible",
 }
 """Each with its default."""

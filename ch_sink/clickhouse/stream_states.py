@@ -20,6 +20,7 @@ __all__ = ["ClickHouseStreamStates"]
 
 E = TypeVar("E", Request, Condition, Alive, Compared)
 
+# IN, because 26.1 uses no key for `stream = ''`: it makes empty(stream) of it.
 _READ = """\
 SELECT
     topic_id AS name,
@@ -28,7 +29,7 @@ SELECT
     max(written) AS at,
     (toUnixTimestamp64Nano(now64(9)) - at) / 1e9 AS quiet
 FROM $table
-WHERE stream = '' AND entry IN ('request', 'condition', 'alive', 'compared') AND topic_id IN {streams:Array(String)}
+WHERE stream IN ('') AND entry IN ('request', 'condition', 'alive', 'compared') AND topic_id IN {streams:Array(String)}
 GROUP BY topic_id, entry"""
 _READ_ALL = _READ.replace(" AND topic_id IN {streams:Array(String)}", "")
 _FEW = 100
@@ -38,7 +39,7 @@ _FEW = 100
 _MARK = """\
 SELECT count() AS n, groupBitXor(cityHash64(entry, topic_id, written)) AS entries
 FROM $table
-WHERE stream = '' AND entry IN ('request', 'compared')"""
+WHERE stream IN ('') AND entry IN ('request', 'compared')"""
 
 # The server's clock; after a step back it continues just above the newest entry.
 _WRITE = """\
@@ -50,7 +51,7 @@ SELECT
     greatest(
         toUInt64(toUnixTimestamp64Nano(now64(9))),
         (SELECT max(written) + 1 FROM $table
-         WHERE stream = '' AND entry IN ('request', 'condition', 'alive', 'compared')))
+         WHERE stream IN ('') AND entry IN ('request', 'condition', 'alive', 'compared')))
 FROM (SELECT (toString(name), toString(state)) AS stated FROM given)"""
 
 

@@ -20,6 +20,8 @@ PINNED: dict[str, str | int] = {
     "async_insert": 0,
     "insert_deduplicate": 1,
     "deduplicate_insert": "enable",
+    # A fenced insert is an INSERT … SELECT. By default 26.1 ignores its token unless the query ends with ORDER BY ALL.
+    "deduplicate_insert_select": "enable_even_for_bad_queries",
     "deduplicate_blocks_in_dependent_materialized_views": 1,
     # One record batch is one block and one part per table partition, whatever the server's profile says.
     "max_insert_threads": 1,

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ch_sink.model.counts import total
 from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import (
     Claim,
@@ -317,21 +318,13 @@ def _totals(results: list[FinishedRange], folded: Sequence[RangeSummary]) -> Par
     """Sums over the results that no summary contains, and what the last result of all says."""
     known = covered(folded)
     counted = [r for r in results if not any(start <= r.start and r.end <= end for start, end in known)]
-    counts: dict[str, int] = {}
-    for r in counted:
-        for kind, n in r.counts.items():
-            counts[kind] = counts.get(kind, 0) + n
     last = results[-1]
     return PartitionTotals(
         last.topic,
         last.topic_id,
         last.partition,
         max(r.end for r in results),
-        sum(r.rows for r in counted),
-        sum(r.deletes for r in counted),
-        sum(r.dead_letters for r in counted),
-        counts,
+        total(r.counts for r in counted),
         last.state,
         max(r.finished for r in results),
-        max(r.source_time for r in results),
     )

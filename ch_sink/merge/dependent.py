@@ -210,15 +210,21 @@ def _swaps(chunk: Chunk) -> Bools:
 
 
 def keys_to_look_up(dependent: Dependent, scope: Scope) -> Index:
-    """Keys whose stored row matters: no whole image of them comes first in the chunk."""
-    events, blocked = dependent.lists, dependent.blocked
+    """Keys whose stored row matters: no whole image of them comes first in the chunk.
+
+    What an earlier attempt at the chunk left waiting counts like the rest of it: the changes before it must find the
+    values that they found then.
+    """
+    events = dependent.lists
     if events is None:
         return dependent.events
+    start = int(dependent.chunk.batch.offset[0])
+    blocked = {key for key, since in dependent.blocked.items() if since < start}
     known: set[int] = set()
     wanted: set[int] = set()
     for i in dependent.events.tolist():
         key = events.key[i]
-        if key in known or key in wanted or (key in blocked and events.offset[i] >= blocked[key]):
+        if key in known or key in wanted or key in blocked:
             continue
         handed = scope.omits_values and events.create_half[i]
         if events.needs[i] and not (handed and not scope.places and not events.swaps[i]):

@@ -1,10 +1,11 @@
 """What became of records: the figures of a chunk, a range, a batch, or a whole run."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["DEDUPLICATED", "SKIPPED", "Counts"]
+__all__ = ["DEDUPLICATED", "SKIPPED", "Counts", "total"]
 
 SKIPPED = ("tombstone", "heartbeat", "transaction", "message", "schema_change", "watermark", "notification")
 """Kinds of records that change no row."""
@@ -64,3 +65,12 @@ class Counts:
             "dead_letters": self.dead_letters,
             "deduplicated": self.deduplicated,
         }
+
+
+def total(each: Iterable[Counts]) -> Counts:
+    """Sums as a ledger keeps them: without the number of records and the highest version."""
+    found = Counts()
+    for counts in each:
+        found.add(counts)
+    found.records = found.top = 0
+    return found

@@ -1,7 +1,6 @@
 """How far a stream has come, from its ledger and the topic's watermarks."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -170,10 +169,9 @@ def partitions_of(
         if total is None:
             found.append(PartitionStatus(number, progress.get(number), low, high))
             continue
-        counts = Counts(0, total.rows, total.dead_letters, total.source_time, kinds=Counter(total.counts))
         reached = progress.get(number, total.next_offset)
         epochs = State.from_json(total.state).epochs
-        found.append(PartitionStatus(number, reached, low, high, counts, epochs, total.finished))
+        found.append(PartitionStatus(number, reached, low, high, total.counts, epochs, total.finished))
     return tuple(found)
 
 

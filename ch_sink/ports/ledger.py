@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from ch_sink.model.counts import Counts
 from ch_sink.model.floor import BackwardStep
 from ch_sink.ports.ledger_entries import (
     Claim,
@@ -70,13 +71,10 @@ class PartitionTotals:
     topic_id: str
     partition: int
     next_offset: int
-    rows: int
-    deletes: int
-    dead_letters: int
-    counts: Mapping[str, int]
+    counts: Counts
+    """See `ch_sink.model.counts.total`."""
     state: str
     finished: float
-    source_time: int
 
 
 class TaskLedger(Protocol):

@@ -26,10 +26,10 @@ that they do not know.
 """
 # ruff: noqa: E501 (a table)
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from ch_sink.model.counts import Counts
 from ch_sink.model.floor import BackwardStep, Loaded
 
 __all__ = [
@@ -143,22 +143,16 @@ class FinishedRange:
     partition: int
     start: int
     end: int
-    rows: int = 0
-    deletes: int = 0
-    dead_letters: int = 0
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    """What became of its records, whose number is not kept."""
     state: str = ""
     """State of the partition at ``end``; opaque here."""
     started: float = 0.0
     """Seconds since 1970, as is ``finished``."""
     finished: float = 0.0
-    source_time: int = 0
-    """Source time of the newest event in milliseconds since 1970, 0 for none."""
     run_id: str = ""
     """Filled in by the ledger, as is ``batch``."""
     batch: int = 0
-    top: int = 0
-    """Highest version of the rows that it stored, 0 for none."""
     steps: tuple[BackwardStep, ...] = ()
     """Where positions of a source stepped back."""
 
@@ -179,15 +173,12 @@ class RangeSummary:
     end: int
     batches: int
     """An upper bound of the attempts at any of its offsets."""
-    rows: int = 0
-    deletes: int = 0
-    dead_letters: int = 0
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    """Sums: see `ch_sink.model.counts.total`."""
     state: str = ""
     """State of the partition at ``end``."""
     started: float = 0.0
     finished: float = 0.0
-    source_time: int = 0
     steps: tuple[BackwardStep, ...] = ()
     """Where the epoch of a source rose."""
 

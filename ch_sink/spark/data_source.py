@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, WriterCommitMessage
 from ch_sink.config import Config, load_rows
 from ch_sink.discovery.wiring import client_of, ledger_of
 from ch_sink.errors import ConfigError, LedgerConflict
-from ch_sink.model.counts import Counts
+from ch_sink.model.counts import Counts, total
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.ports import FinishedRange, RangeIntent
@@ -212,12 +212,8 @@ def _record(plan: _Plan, messages: list[Any]) -> None:
         ledger.intents([RangeIntent(TOPIC, TOPIC, 0, start, end)])
         # What `changes` knows of its first bucket stays: rows of a writer are in no order.
         state = ledger.states_at(TOPIC, {0: start}).get(0) or State().to_json()
-        total = Counts()
-        for message in done:
-            total.add(message.counts)
-        ledger.results(
-            [FinishedRange(TOPIC, TOPIC, 0, start, end, total.rows, total.deletes, total.dead_letters, state=state)]
-        )
+        counts = total(message.counts for message in done)
+        ledger.results([FinishedRange(TOPIC, TOPIC, 0, start, end, counts, state)])
     finally:
         ledger.release()
 

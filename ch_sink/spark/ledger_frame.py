@@ -37,8 +37,8 @@ def history(spark: "SparkSession", config: str | Path | Mapping[str, Any], limit
     rows = [
         (
             *(loaded.stream_name, r.batch, r.topic, r.topic_id, r.partition, r.start, r.end),
-            *(r.rows, r.deletes, r.dead_letters),
-            *(_time(r.source_time / 1000), _time(r.started), _time(r.finished), r.run_id),
+            *(r.counts.rows, r.counts.deletes, r.counts.dead_letters),
+            *(_time(r.counts.source_time / 1000), _time(r.started), _time(r.finished), r.run_id),
         )
         for r in found
         if r.end > r.start

@@ -12,11 +12,13 @@ read there.
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ch_sink.errors import DataLoss, StreamFailed
+from ch_sink.model.counts import Counts
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Ledger, RangeIntent
@@ -177,17 +179,7 @@ class BatchPlanner:
     def _record(self, state: TopicState, moved: Mapping[int, tuple[int, State, dict[str, int]]]) -> None:
         self.ledger.results(
             [
-                FinishedRange(
-                    state.topic,
-                    state.topic_id,
-                    partition,
-                    offset,
-                    offset,
-                    counts=counts,
-                    state=known.to_json(),
-                    started=time.time(),
-                    finished=time.time(),
-                )
+                _begins(state, partition, offset, known.to_json(), Counts(kinds=Counter(counts)))
                 for partition, (offset, known, counts) in sorted(moved.items())
             ]
         )
@@ -274,20 +266,13 @@ def rewind(ledger: Ledger, topic: TopicState) -> None:
 
     The ledger must be claimed. The next batches then have the versions of the first time.
     """
-    now = time.time()
     states = ledger.states_at(topic.topic_id, topic.low)
     ledger.results(
-        [
-            FinishedRange(
-                topic.topic,
-                topic.topic_id,
-                partition,
-                low,
-                low,
-                state=states.get(partition) or State().to_json(),
-                started=now,
-                finished=now,
-            )
-            for partition, low in sorted(topic.low.items())
-        ]
+        [_begins(topic, p, low, states.get(p) or State().to_json(), Counts()) for p, low in sorted(topic.low.items())]
     )
+
+
+def _begins(topic: TopicState, partition: int, offset: int, state: str, counts: Counts) -> FinishedRange:
+    """An empty result: reading goes on at this offset."""
+    now = time.time()
+    return FinishedRange(topic.topic, topic.topic_id, partition, offset, offset, counts, state, now, now)

@@ -278,22 +278,16 @@ class Coordinator:
         self._releases.ranges_ended(results)
 
     def _result(self, done: RangeDone, began: float) -> FinishedRange:
-        counts = done.counts
         return FinishedRange(
             self.settings.topic,
             self.topic.topic_id,
             done.partition,
             done.start,
             done.end,
-            rows=counts.rows,
-            deletes=counts.deletes,
-            dead_letters=counts.dead_letters,
-            counts={k: n for k, n in counts.kinds.items() if n > 0},
+            done.counts,
             state=done.state.to_json(),
             started=began,
             finished=time.time(),
-            source_time=counts.source_time,
-            top=counts.top,
             steps=tuple(done.steps),
         )
 

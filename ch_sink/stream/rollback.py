@@ -142,7 +142,7 @@ def newest_stored(results: Iterable[FinishedRange], truncates: Iterable[Truncate
     ``removed``: the highest version that was erased.
     """
     kept = _kept(truncates)
-    return max([r.top for r in results if r.top >= kept and r.top > removed], default=0)
+    return max([top for r in results if (top := r.counts.top) >= kept and top > removed], default=0)
 
 
 def ahead(committed: Mapping[int, int], reached: Mapping[int, int]) -> str:

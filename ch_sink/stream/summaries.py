@@ -7,9 +7,10 @@ deleted. So a fold may end at any point and begin again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from ch_sink.model.counts import total
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, PartitionTotals, RangeSummary
 
@@ -121,10 +122,6 @@ def _is_known(group: Sequence[Written], results: Sequence[Written], intents: Seq
 
 def _sum(group: Sequence[Written], results: Sequence[Written], intents: Sequence[tuple[int, int]]) -> RangeSummary:
     entries = [w.entry for w in group]
-    counts: dict[str, int] = {}
-    for entry in entries:
-        for kind, n in entry.counts.items():
-            counts[kind] = counts.get(kind, 0) + n
     last = _last(group, results).entry
     start, end = min(e.start for e in entries), max(e.end for e in entries)
     intended = sum(first <= end and start <= after for first, after in intents)
@@ -135,14 +132,10 @@ def _sum(group: Sequence[Written], results: Sequence[Written], intents: Sequence
         start,
         end,
         intended + sum(e.batches for e in entries if isinstance(e, RangeSummary)),
-        rows=sum(e.rows for e in entries),
-        deletes=sum(e.deletes for e in entries),
-        dead_letters=sum(e.dead_letters for e in entries),
-        counts=counts,
+        total(e.counts for e in entries),
         state=last.state,
         started=min(e.started for e in entries),
         finished=max(e.finished for e in entries),
-        source_time=max(e.source_time for e in entries),
         steps=tuple(sorted((s for e in entries for s in e.steps if s.kind != "redelivery"), key=lambda s: s.offset)),
     )
 
@@ -158,22 +151,12 @@ def _period(finished: float, now: float) -> tuple[int, ...]:
     return (day.year, day.month) if now - finished > DAYS_APART * 86_400 else (day.year, day.month, day.day)
 
 
-def _added(total: PartitionTotals | None, s: RangeSummary) -> PartitionTotals:
-    if total is None:
-        return PartitionTotals(
-            *(s.topic, s.topic_id, s.partition, s.end, s.rows, s.deletes, s.dead_letters),
-            dict(s.counts), s.state, s.finished, s.source_time,
-        )  # fmt: skip
-    return PartitionTotals(
-        total.topic,
-        total.topic_id,
-        total.partition,
-        max(total.next_offset, s.end),
-        total.rows + s.rows,
-        total.deletes + s.deletes,
-        total.dead_letters + s.dead_letters,
-        {kind: total.counts.get(kind, 0) + s.counts.get(kind, 0) for kind in {*total.counts, *s.counts}},
-        total.state,
-        max(total.finished, s.finished),
-        max(total.source_time, s.source_time),
+def _added(before: PartitionTotals | None, s: RangeSummary) -> PartitionTotals:
+    if before is None:
+        return PartitionTotals(s.topic, s.topic_id, s.partition, s.end, s.counts, s.state, s.finished)
+    return replace(
+        before,
+        next_offset=max(before.next_offset, s.end),
+        counts=total((before.counts, s.counts)),
+        finished=max(before.finished, s.finished),
     )

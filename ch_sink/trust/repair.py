@@ -1,7 +1,7 @@
 """The procedure of ``repair``: verify, write what differs, and look again at the rows that did."""
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -134,23 +134,25 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
             if noted:
                 _note(subject, found)
             say(f"writing {rows} rows")
-            found.shadow.expect_own(subject.client)
-            for sql in statements(found.source, found.target, differences, FOUND, ceilings, kept):
-                subject.client.command(
-                    sql,
-                    settings=_INSERT,
-                    of=subject.table,
-                    again=False,
-                    doing=f"repair {subject.table.qualified}",
-                )
-            left = differences.find_among(FOUND + 10, FOUND)
-            found.shadow.expect_own(subject.client)
+            left = _write(subject, found, statements(found.source, found.target, differences, FOUND, ceilings, kept))
         if apply and (rows or any(one.different for one in found.report.rollups)):
             refilled(subject, say)
         done = Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
         if apply and done.all_mended and limits is not None and options.of_all_rows:
             _note_whole(subject, found, limits[1])
         return done
+
+
+def _write(subject: Subject, found: Verified, statements: Iterable[str]) -> int:
+    """Execute the repair; returns how many of the rows still differ."""
+    found.shadow.expect_own(subject.client)
+    for sql in statements:
+        subject.client.command(
+            sql, settings=_INSERT, of=subject.table, again=False, doing=f"repair {subject.table.qualified}"
+        )
+    left = found.differences.find_among(FOUND + 10, FOUND)
+    found.shadow.expect_own(subject.client)
+    return left
 
 
 def _note_whole(subject: Subject, found: Verified, last: int) -> None:

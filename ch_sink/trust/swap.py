@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ch_sink.errors import LedgerConflict, StreamFailed
+from ch_sink.model.counts import Counts
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Request, TableRefilled, TopicFacts
@@ -164,7 +165,7 @@ class Exchange:
             refill,
             TopicFacts(**noted["topic"]) if noted["topic"] is not None else None,
             [TableRefilled(**fact) for fact in noted["refilled"]],
-            [FinishedRange(**{**one, "steps": ()}) for one in noted["results"]],
+            [FinishedRange(**{**one, "counts": Counts(), "steps": ()}) for one in noted["results"]],
             {int(p): offsets for p, offsets in noted["resolved"].items()},
             noted["after"],
         )

@@ -1,12 +1,14 @@
 """What every Ledger keeps, and what it answers."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client
+from ch_sink.model.counts import Counts
 from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import (
     ChangedColumn,
@@ -22,6 +24,7 @@ from ch_sink.ports import (
     ledger_entries,
 )
 from tests.support.ledgers import Job, intent, known, result, run_batches
+from tests.support.views import counts_of
 
 BIG = (1 << 80) - 1
 
@@ -179,13 +182,10 @@ def test_history_is_whole_and_newest_first(job: Job) -> None:
     one = result(
         0,
         10,
-        rows=8,
-        deletes=2,
-        dead_letters=1,
-        counts={"tombstone": 3, "heartbeat": 1},
-        top=(1 << 127) + 5,
+        counts=counts_of(0, 8, 1, deletes=2, tombstone=3, heartbeat=1),
         steps=(BackwardStep("regress", "shop\n1", 7, 5, BIG),),
     )
+    one.counts.top = (1 << 127) + 5
     two = result(10, 20)
     ledger.intents([intent(0, 10)])
     ledger.results([one])
@@ -204,15 +204,16 @@ def test_totals_add_up_and_count_a_repeated_range_once(job: Job) -> None:
     ledger = job()
     ledger.claim("r1")
     ledger.intents([intent(0, 10)])
-    ledger.results([result(0, 10, rows=5, deletes=1, dead_letters=1, counts={"a": 1, "b": 2}), result(0, 3, 1, rows=1)])
+    first = result(0, 10, counts=counts_of(0, 5, 1, deletes=1, a=1, b=2))
+    ledger.results([first, result(0, 3, 1, counts=counts_of(0, 1))])
     ledger.intents([intent(0, 10)])
-    ledger.results([result(0, 10, rows=7, deletes=0, dead_letters=2, counts={"a": 4}, state="again", finished=9.0)])
-    ledger.results([result(10, 20, rows=1, counts={"c": 1}, state="last", finished=5.0)])
+    ledger.results([result(0, 10, counts=counts_of(0, 7, 2, a=4), state="again", finished=9.0)])
+    ledger.results([result(10, 20, counts=counts_of(0, 1, c=1), state="last", finished=5.0)])
     zero, one = ledger.totals()
     assert (zero.topic, zero.topic_id, zero.partition, zero.next_offset) == ("shop.orders", "t1", 0, 20)
-    assert (zero.rows, zero.deletes, zero.dead_letters, dict(zero.counts)) == (8, 0, 2, {"a": 4, "c": 1})
-    assert (zero.state, zero.finished, zero.source_time) == ("last", 9.0, 1_700_000_000_123)
-    assert (one.partition, one.rows) == (1, 1)
+    assert zero.counts == counts_of(0, 8, 2, 1_700_000_000_123, a=4, c=1)
+    assert (zero.state, zero.finished) == ("last", 9.0)
+    assert (one.partition, one.counts.rows) == (1, 1)
 
 
 def test_topics_are_listed_last_read_first(job: Job) -> None:
@@ -353,11 +354,13 @@ def test_names_of_streams_and_topics_may_hold_anything(client: Client, own_table
     ledger.claim(name)
     for n in range(12):
         ledger.intents([RangeIntent(name, name, 0, n * 10, n * 10 + 10)])
-        ledger.results([FinishedRange(name, name, 0, n * 10, n * 10 + 10, rows=1, counts={name: 1}, state=name)])
+        counts = Counts(rows=1, kinds=Counter({name: 1}))
+        ledger.results([FinishedRange(name, name, 0, n * 10, n * 10 + 10, counts, name)])
     ledger.put_progress(RangeProgress(name, 0, 120, 125, name))
     assert ledger.fold() == 10
     (total,) = ledger.totals()
-    assert (total.topic, total.topic_id, total.rows, total.state, total.counts) == (name, name, 12, name, {name: 12})
+    assert (total.topic, total.topic_id, total.state) == (name, name, name)
+    assert total.counts == Counts(rows=12, kinds=Counter({name: 12}))
     assert ledger.progress(name) == {0: 120}
     assert ledger.state_before(name, 0, 100) == (100, name)
     assert ledger.progress_of(name, 0, 120) == RangeProgress(name, 0, 120, 125, name)

@@ -37,7 +37,7 @@ def test_folding_changes_no_answer_but_the_length_of_history(short: Job) -> None
     before = known(later)
     assert later.fold() == 2 * 30
     assert known(short()) == before
-    assert [t.rows for t in later.totals()] == [0, 60 * 7, 60 * 7]
+    assert [t.counts.rows for t in later.totals()] == [0, 60 * 7, 60 * 7]
 
 
 def test_nothing_is_folded_before_it_pays(short: Job) -> None:
@@ -64,7 +64,7 @@ def test_a_folded_range_that_is_read_again_gets_an_attempt_that_none_had(short: 
         run_batches(ledger, 20, 40, 1)
         ledger.fold()
     assert len(set(attempts)) == len(attempts), attempts
-    assert ledger.totals()[0].rows == 39 * 7
+    assert ledger.totals()[0].counts.rows == 39 * 7
 
 
 def test_folding_leaves_a_gap_and_what_a_range_has_stored_so_far(short: Job) -> None:
@@ -118,7 +118,7 @@ def test_a_fold_while_a_stream_reads_again_what_was_folded_leaves_it_where_it_is
         assert (later.progress("t1"), later.states_at("t1", {0: end}).get(0)) == ({0: end}, f"again {n}")
         assert later.open_intents("t1") == []
         assert len(later.history(2)) == 2
-    assert ledger.totals()[0].rows == 40 * 7
+    assert ledger.totals()[0].counts.rows == 40 * 7
 
 
 @pytest.mark.parametrize("partitions", [2, 12])

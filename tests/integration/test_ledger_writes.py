@@ -7,6 +7,7 @@ import pytest
 from ch_sink.clickhouse import ClickHouseLedger, Client, write_together
 from ch_sink.errors import ChSinkError, LedgerConflict
 from ch_sink.memory import MemoryLedger
+from ch_sink.model.counts import Counts
 from ch_sink.ports import FinishedRange, RangeIntent, TopicFacts, TruncateFloor
 from ch_sink.stream.claims import forget
 from ch_sink.stream.rounds import Intend, Record
@@ -19,8 +20,9 @@ def intents(stream: str, start: int) -> list[RangeIntent]:
 
 
 def results(stream: str, start: int) -> list[FinishedRange]:
-    made = range(2)
-    return [FinishedRange(stream, "id", p, start, start + 10, rows=p + start, state=f"{stream}-{start}") for p in made]
+    return [
+        FinishedRange(stream, "id", p, start, start + 10, Counts(rows=p + start), f"{stream}-{start}") for p in range(2)
+    ]
 
 
 def claimed(client: Client, database: str, streams: str) -> dict[str, ClickHouseLedger]:
@@ -51,7 +53,7 @@ def test_streams_that_write_together_keep_what_each_would_keep_alone(client: Cli
         assert fresh.progress("id") == memory.progress("id") == {0: 20, 1: 20}
         assert [r.start for r in fresh.open_intents("id")] == [r.start for r in memory.open_intents("id")] == [20, 20]
         assert fresh.states_at("id", {1: 20}).get(1) == f"{stream}-10"
-        assert [(t.partition, t.rows) for t in fresh.totals()] == [(t.partition, t.rows) for t in memory.totals()]
+        assert [(t.partition, t.counts) for t in fresh.totals()] == [(t.partition, t.counts) for t in memory.totals()]
 
 
 def test_they_cost_one_look_and_one_insert(client: Client, own_tables: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_a_table_that_cannot_be_made_holds_up_no_other(write: Write, place: Plac
 
 def test_check_is_content_with_a_table_that_the_job_creates(write: Write, place: Place, prefix: str) -> None:
     place.kafka.create_topic(f"{prefix}.public.empty", 1)
-    checked = inside("check", write())
+    checked = inside("check", write(), "--verbose")
     assert checked.returncode == 0, checked.stdout
     assert f"ok   table: {place.database}.users does not exist yet: the job creates it" in checked.stdout
     assert "empty does not exist yet: the job creates it from the topic's first events" in checked.stdout

@@ -29,7 +29,7 @@ from tests.support.harness import ENGINES, VERSIONS, as_records, target_table
 from tests.support.plain_decoder import PlainDecoder
 
 QUICK = 180
-BY_HAND = 72
+BY_HAND = 144
 LONG = int(os.environ.get("CH_SINK_HISTORIES", "10000"))
 LONG_BY_HAND = int(os.environ.get("CH_SINK_HISTORIES_BY_HAND", "20000"))
 PIECES = 20

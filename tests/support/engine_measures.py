@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ch_sink.clickhouse import Client, server_facts
+from ch_sink.clickhouse.fence import SETTINGS, fenced
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import ClickHouseError
 from tests.integration.test_recorded import made
@@ -123,7 +124,12 @@ def _split(client: Client, database: str) -> str:
     )
     for rows in ([0, 1], [0, 1, 2, 3], [0, 1, 2, 3]):
         table = pa.table({"p": pa.array(rows, pa.int32())})
-        client.insert(f"{database}.s", table, settings={**PINNED, "insert_deduplication_token": "t"})
+        client.insert(
+            f"{database}.s",
+            table,
+            settings={**PINNED, **SETTINGS, "insert_deduplication_token": "t"},
+            query=(["p"], fenced([("p", "Int32")], "1")),
+        )
     found = client.rows(f"SELECT p FROM {database}.s ORDER BY p")
     return "yes" if [row["p"] for row in found] == [0, 1, 2, 3] else "no"
 

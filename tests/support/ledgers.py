@@ -7,11 +7,13 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client
 from ch_sink.memory import MemoryLedger
+from ch_sink.model.counts import Counts
 from ch_sink.ports import (
     Claim,
     FinishedRange,
     RangeIntent,
 )
+from tests.support.views import counts_of
 
 __all__ = ["Job", "intent", "job", "known", "plant", "result", "run_batches", "short"]
 
@@ -47,13 +49,12 @@ def intent(start: int, end: int, partition: int = 0, topic_id: str = "t1") -> Ra
     return RangeIntent("shop.orders", topic_id, partition, start, end, 50_000, 1 << 26)
 
 
-def result(start: int, end: int, partition: int = 0, topic_id: str = "t1", **changes: Any) -> FinishedRange:
-    base: dict[str, Any] = {
-        "state": f'{{"end":{end}}}',
-        "started": 1.5,
-        "finished": 2.25,
-        "source_time": 1_700_000_000_123,
-    }
+def result(
+    start: int, end: int, partition: int = 0, topic_id: str = "t1", counts: Counts | None = None, **changes: Any
+) -> FinishedRange:
+    counts = counts or Counts()
+    counts.source_time = 1_700_000_000_123
+    base: dict[str, Any] = {"state": f'{{"end":{end}}}', "started": 1.5, "finished": 2.25, "counts": counts}
     return FinishedRange("shop.orders", topic_id, partition, start, end, **{**base, **changes})
 
 
@@ -62,7 +63,7 @@ def run_batches(ledger: Any, first: int, last: int, partitions: int = 2, **chang
     for n in range(first, last):
         ranges = [(n * 10, n * 10 + 10, p) for p in range(partitions)]
         ledger.intents([intent(*r) for r in ranges])
-        ledger.results([result(*r, rows=7, deletes=1, dead_letters=2, counts={"a": 1}, **changes) for r in ranges])
+        ledger.results([result(*r, counts=counts_of(0, 7, 2, deletes=1, a=1), **changes) for r in ranges])
 
 
 def known(ledger: Any, offsets: int = 400) -> dict[str, Any]:

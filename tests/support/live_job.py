@@ -12,7 +12,7 @@ from ch_sink.kafka import KafkaSettings
 from ch_sink.observe.stream import Standing
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.job import Job, JobOptions
-from ch_sink.stream.job_stream import JobStream
+from ch_sink.stream.job_stream import JobStream, Pace
 from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.pace import Pauses
 from ch_sink.stream.roster import Roster
@@ -78,7 +78,7 @@ class LiveJob:
             stream_settings(config),
             connect,
             self._topics.watermarks(KafkaSettings(config.kafka.client())),
-            config.trigger_interval,
+            Pace(config.trigger_interval),
             config.max_offsets_per_trigger,
         )
 

@@ -52,4 +52,5 @@ REGRESSIONS = (
     _of(2106739, "sign", "swaps, adverse", "the same"),
     _of(2005699, "sign", "deferred swaps", "a swap without position, open at a chunk's end behind changes with one"),
     _of(2015698, "append", "swaps, adverse", "the same"),
+    _of(2019976, "append", "ordinary", "run again, a chunk did not look up a key of which a change waited since"),
 )

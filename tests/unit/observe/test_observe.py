@@ -7,9 +7,8 @@ from ch_sink.ports import PartitionTotals
 from tests.support.views import counts_of
 
 
-def totals(partition: int, next_offset: int, topic_id: str = "now", **more) -> PartitionTotals:
-    given = {"rows": 0, "deletes": 0, "dead_letters": 0, "counts": {}, "state": "", "finished": 0.0, "source_time": 0}
-    return PartitionTotals("t", topic_id, partition, next_offset, **{**given, **more})
+def totals(partition: int, next_offset: int, topic_id: str = "now", state: str = "", **counts: int) -> PartitionTotals:
+    return PartitionTotals("t", topic_id, partition, next_offset, counts_of(**counts), state, 0.0)
 
 
 def status(
@@ -89,6 +88,6 @@ def test_lag_in_seconds_is_unknown_before_the_first_event():
 
 
 def test_stages_are_summed_over_partitions():
-    given = [totals(p, 1, counts={"insert_ms": 1500, "decode_ms": 20, "events": 3}) for p in (0, 1)]
+    given = [totals(p, 1, insert_ms=1500, decode_ms=20, events=3) for p in (0, 1)]
     seen = status(given, watermarks=None, progress={})
     assert seen.as_json()["seconds"] == {"decode": 0.04, "insert": 3.0}

@@ -187,7 +187,7 @@ def test_an_end_that_was_cut_off_is_read_again_from_there_in_a_new_epoch() -> No
         stream.plan({0: 50, 1: 0})
     stream.start(on_data_loss="continue")
     assert stream.plan({0: 50, 1: 0}) == []
-    assert stream.memory.ledger.totals()[0].counts["cut_off"] == 50
+    assert stream.memory.ledger.totals()[0].counts.kinds["cut_off"] == 50
     stream.start()
     [found] = stream.plan({0: 70, 1: 0})
     assert (found.start, found.end, found.lost) == (50, 70, 0)

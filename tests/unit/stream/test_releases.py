@@ -99,7 +99,7 @@ def test_they_come_again_behind_later_changes(engine: str) -> None:
     fed.feed(0, later)
     sent_again(fed, halves, later)
     assert fed.view() == {2: "one", 3: "three"}
-    counts = fed.stream.ledger.totals()[0].counts
+    counts = fed.stream.ledger.totals()[0].counts.kinds
     assert (counts["applied_late"], counts["redelivered"]) == (1, 1)
 
 

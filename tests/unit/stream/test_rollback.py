@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ch_sink.errors import StreamFailed
+from ch_sink.model.counts import Counts
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import FinishedRange, TruncateFloor
 from ch_sink.stream.rollback import ahead, newest_stored
@@ -116,7 +117,7 @@ def test_a_history_beside_a_ledger_that_lacks_it_is_not_stored_twice(first: int)
 
 
 def result(batch: int, partition: int, start: int, end: int, top: int = 0) -> FinishedRange:
-    return FinishedRange("t", "id", partition, start, end, batch=batch, top=top)
+    return FinishedRange("t", "id", partition, start, end, Counts(top=top), batch=batch)
 
 
 def test_rows_that_a_truncate_removed_do_not_count() -> None:
