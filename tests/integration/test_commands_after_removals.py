@@ -89,7 +89,7 @@ def test_a_stream_notices_lost_rows_of_its_own_below_those_of_another_topic(
     it = of_two_topics(client, database, engine, *EVENTS[:2])
     it.read_all()
     lose(it, 2)
-    expect_refused(it, LACKS, "resync CONFIG --apply`")
+    expect_refused(it, LACKS, "repair CONFIG --apply`")
 
 
 def test_a_history_of_two_topics_that_lost_rows_of_one_stops_its_stream(client: Client, database: str) -> None:
