@@ -9,7 +9,7 @@ from ch_sink.table.detect import calls, varies
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.rollup import Rollup, RollupChoice
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.sql import OWN, columns_in, literal, quote, tokenize
+from ch_sink.types.sql import OWN, Kind, Token, columns_in, literal, quote, tokenize
 
 __all__ = ["expect_rollups", "probe", "rollup_of"]
 
@@ -19,6 +19,8 @@ _BESIDE = re.compile(
     re.IGNORECASE,
 )
 """Functions whose value depends on more than the row: other tables, the server, the block, the user."""
+_IN = re.compile("(global)?(not)?(null)?in(ignoreset)?", re.IGNORECASE)
+_FLOAT = re.compile(r"\b(Float32|Float64|BFloat16)\b")
 
 
 def expect_rollups(table: TargetTable, choices: Sequence[RollupChoice], chosen: ColumnPolicy) -> None:
@@ -48,7 +50,9 @@ def expect_rollups(table: TargetTable, choices: Sequence[RollupChoice], chosen: 
 
 def _expect_of_the_row(where: str, text: str, table: TargetTable, chosen: ColumnPolicy) -> None:
     """Raises TableError for an expression whose value the stored row alone does not decide for ever."""
-    if varies(text) or calls(text, _BESIDE) or any(token.is_word("SELECT") for token in tokenize(text)):
+    tokens = tokenize(text)
+    beside = any(token.is_word("SELECT", "OVER") for token in tokens) or _names_a_set(tokens)
+    if beside or varies(text) or calls(text, _BESIDE):
         raise TableError(
             f"{where}: {text} has another value each time, or reads another table: what a row has added could not be "
             "taken away again",
@@ -76,6 +80,24 @@ def _expect_of_the_row(where: str, text: str, table: TargetTable, chosen: Column
             )
 
 
+def _names_a_set(tokens: Sequence[Token]) -> bool:
+    """Whether an IN, as operator or function, has anything but values in parentheses: a bare name is another table."""
+    for place, token in enumerate(tokens):
+        if token.kind is not Kind.NAME or _IN.fullmatch(token.value) is None:
+            continue
+        if place + 1 == len(tokens) or not tokens[place + 1].is_symbol("("):
+            return True
+        depth = 0
+        for at in range(place + 1, len(tokens)):
+            depth += tokens[at].is_symbol("(") - tokens[at].is_symbol(")")
+            named = tokens[at].kind not in (Kind.STRING, Kind.NUMBER, Kind.SYMBOL) and not tokens[at].is_word("NULL")
+            if named and not (at + 1 < len(tokens) and tokens[at + 1].is_symbol("(")):
+                return True
+            if depth == 0:
+                break
+    return False
+
+
 def probe(table: TargetTable, choice: RollupChoice) -> str:
     """The query whose columns have the types of the rollup's expressions: those of ``by``, then those that are summed.
 
@@ -94,6 +116,13 @@ def rollup_of(table: TargetTable, choice: RollupChoice, types: Sequence[str]) ->
     ``types``: as `probe` asks for them.
     """
     keys = tuple(types[: len(choice.by)])
+    for (name, text), kind in zip(choice.by, keys, strict=True):
+        if _FLOAT.search(kind):
+            raise TableError(
+                f"rollups.{choice.name}.by.{name}: {text} is a {kind}, and a table merges 0.0 with -0.0, which "
+                "GROUP BY keeps apart",
+                hint=f"Group by a Decimal, such as toDecimal64({text}, 4), or by a text.",
+            )
     keyed = [f"sum.{name}" for name, _ in choice.sums] + [f"avg.{name}" for name, _ in choice.avgs]
     sums = []
     for key, (_, text), kind in zip(keyed, choice.values, types[len(keys) :], strict=True):

@@ -11,7 +11,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetter, DeadLetters
-from ch_sink.stream import coordinator
+from ch_sink.stream import open_stream
 from ch_sink.testing import Kill
 from tests.support.hand_tables import Make, insert
 from tests.support.takeover import Takeover
@@ -84,7 +84,7 @@ def test_append_stores_each_change_once_when_a_setting_changes_in_mid_batch(
     append: Takeover, monkeypatch: pytest.MonkeyPatch, recorded: bool
 ) -> None:
     if not recorded:
-        monkeypatch.setattr(coordinator, "fingerprint", lambda *_: "")
+        monkeypatch.setattr(open_stream, "fingerprint", lambda *_: "")
     append.run_killed(Kill("before dead letters"))
     monkeypatch.undo()
     assert [r["id"] for r in rows_of(append)] == [1]
@@ -99,7 +99,7 @@ def test_append_stores_each_change_once_when_the_table_forgets_tokens_and_the_ve
     append.policy = policy_of(out_of_range="clamp")
     append.run_killed(Kill("before results"))
     append.client.command(f"ALTER TABLE {append.table} MODIFY SETTING non_replicated_deduplication_window = 0")
-    monkeypatch.setattr(coordinator, "fingerprint", lambda *_: "another version")
+    monkeypatch.setattr(open_stream, "fingerprint", lambda *_: "another version")
     assert append.run_all(append.job()) is None
     assert [r["id"] for r in rows_of(append)] == [1, 2]
 

@@ -106,6 +106,11 @@ REFUSED = [
     (choice(avgs=(("x", "note"),)), "rollups.r.avg.x: note is a String, which has no sum"),
     (choice(by=(("d", "today() - day"),)), "rollups.r.by.d: today.* has another value each time"),
     (choice(where="id IN (SELECT 1)"), "rollups.r.where: .* reads another table"),
+    (choice(where="id IN system.one"), "rollups.r.where: .* reads another table"),
+    (choice(where="id NOT IN (other)"), "rollups.r.where: .* reads another table"),
+    (choice(by=(("x", "in(id, other)"),)), "rollups.r.by.x: .* reads another table"),
+    (choice(by=(("x", "count() OVER (PARTITION BY id)"),)), "rollups.r.by.x: .* reads another table"),
+    (choice(by=(("x", "weight"),)), "rollups.r.by.x: weight is a Float64, and a table merges 0.0 with -0.0"),
     (choice(sums=(("x", "dictGet('d', 'a', id)"),)), "reads another table"),
     (choice(by=(("m", "made"),)), "rollups.r.by.m names column 'made', which the server computes"),
     (choice(by=(("m", "gone"),)), "rollups.r.by.m names column 'gone', which columns.exclude leaves out"),
@@ -123,6 +128,11 @@ def test_what_no_difference_could_undo_is_refused_by_name(
 ) -> None:
     with pytest.raises(TableError, match=said):
         planned_rollups(client, table_of(client, database), [made], CHOSEN)
+
+
+def test_a_list_of_values_is_compared_with(client: Client, database: str) -> None:
+    listed = choice(where="id IN (1, -2, NULL) AND (id, day) NOT IN ((1, toDate('2026-01-01')))")
+    assert planned_rollups(client, table_of(client, database), [listed], ColumnPolicy())
 
 
 def test_a_masked_column_can_be_grouped_by(client: Client, database: str) -> None:
