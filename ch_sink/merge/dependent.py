@@ -183,6 +183,9 @@ def _needs(chunk: Chunk, scope: Scope, partial: Bools, ids: Mapping[int, Handove
         whole_creates = {ids.get(i) for i in np.flatnonzero((batch.half == Half.CREATE) & ~partial).tolist()}
         for i in np.flatnonzero(batch.half == Half.DELETE).tolist():
             needs[i] |= i in ids and ids[i] not in whole_creates
+    if scope.history:
+        # A delete has its row's last values whatever else is in the chunk, so a retry stores the same bytes.
+        needs |= batch.op == Op.DELETE
     if scope.places:
         unsure = (batch.op != Op.CREATE) | (not scope.creates_new_rows)
         if scope.whole_before:

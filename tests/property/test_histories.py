@@ -23,8 +23,9 @@ from ch_sink.pipeline.target import Target
 from ch_sink.table.rollup import RollupChoice
 from tests.model import CONNECTORS, LAYOUTS, draw_history
 from tests.model.connectors import BY_NAME, ConnectorName
+from tests.model.plans import Batch, Chunk, Fault
 from tests.property.regressions import REGRESSIONS, Regression
-from tests.support.cases import KNOBS, Case, cases, cases_by_hand, drawn, faults_of
+from tests.support.cases import KNOBS, Case, cases, cases_by_hand, drawn, faults_of, faults_of_run, memory_run
 from tests.support.harness import ENGINES, VERSIONS, as_records, target_table
 from tests.support.plain_decoder import PlainDecoder
 
@@ -67,6 +68,21 @@ def test_tables_equal_their_source_for_any_seed(seed: int, engine: str, knobs: s
 @pytest.mark.parametrize("case", REGRESSIONS, ids=str)
 def test_what_was_wrong_once(case: Regression) -> None:
     assert faults_of(case.case) == []
+
+
+@pytest.mark.parametrize("inserts", [1, 2, 3])
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_chunk_is_stored_once_if_a_change_of_it_was_released_before_the_kill(killed: int, inserts: int) -> None:
+    """The delete at offset 30 has its row's values whether or not the waiting change at offset 33 is in the chunk."""
+    case = Case(2019976, "append")
+    history, _ = drawn(case)
+    plan = [
+        Batch((Chunk(0, 0, 12), Chunk(0, 12, 22), Chunk(0, 22, 30)), ()),
+        Batch((Chunk(0, 30, 34), Chunk(1, 0, 65), Chunk(0, 34, 36)), (Fault(killed, "after_insert", inserts),)),
+    ]
+    run = memory_run(case, history)
+    run.run(plan)
+    assert faults_of_run(case, history, run) == []
 
 
 @pytest.mark.long
