@@ -32,14 +32,17 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Test every precondition of each stream; exit code 1 if one fails."""
+    from ch_sink.cli.machine import java_finding
+
     out = Output(as_json=as_json)
     streams = load_all(out, configs, overrides, only, strict=True)
+    java = java_finding()  # once: each look starts a JVM
     if len(streams) == 1:
-        documents = [_shown(out, streams[0], _findings(streams[0]), every=True)]
+        documents = [_shown(out, streams[0], _findings(streams[0], java), every=True)]
     else:
         documents = []
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for settings, found in zip(streams, pool.map(lambda one: list(_findings(one)), streams), strict=True):
+            for settings, found in zip(streams, pool.map(lambda one: list(_findings(one, java)), streams), strict=True):
                 documents.append(_shown(out, settings, found, every=verbose))
         failed = sum(not document["ok"] for document in documents)
         warned = sum(document["ok"] and _count(document, "warn") > 0 for document in documents)
@@ -52,12 +55,13 @@ def check(
         raise typer.Exit(1)
 
 
-def _findings(settings: "Config") -> "Iterator[Finding]":
+def _findings(settings: "Config", java: "Finding") -> "Iterator[Finding]":
     """One by one: some wait for a server that does not answer."""
-    from ch_sink.cli.machine import machine_findings
     from ch_sink.discovery.findings import findings
+    from ch_sink.table.checks import Finding
 
-    yield from machine_findings(settings)
+    yield Finding("ok", "configuration", f"stream {settings.stream_name}")
+    yield java
     yield from findings(settings)
 
 

@@ -140,7 +140,8 @@ def test_check_of_several_streams_shows_what_is_not_well_and_a_summary(
     config, options, impatient, monkeypatch, tmp_path, capsys
 ):
     findings = {"one": ["ok", "ok"], "two": ["ok", "warn"], "three": ["fail", "ok"]}
-    monkeypatch.setattr("ch_sink.cli.machine.machine_findings", lambda _: [])
+    asked: list[None] = []
+    monkeypatch.setattr("ch_sink.cli.machine.java_finding", lambda: asked.append(None) or Finding("ok", "java", "17"))
     monkeypatch.setattr(
         "ch_sink.discovery.findings.findings",
         lambda stream: [Finding(level, f"{stream.stream_name} {level}", "") for level in findings[stream.stream_name]],
@@ -155,6 +156,7 @@ def test_check_of_several_streams_shows_what_is_not_well_and_a_summary(
     assert "3 streams: 1 failed, 1 with warnings, 1 ok" in shown
     assert ("two warn" in shown, "three fail" in shown) == (True, True)
     assert ("one ok" in shown, "two ok" in shown) == (bool(options), bool(options))
+    assert len(asked) == 1
 
 
 def test_an_interrupt_ends_without_a_traceback(config, monkeypatch, capsys):
