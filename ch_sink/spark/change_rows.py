@@ -37,6 +37,7 @@ from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult, tried
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type
+from ch_sink.types.chtype import parse_type
 from ch_sink.wiring.tasks import task_ports
 from ch_sink.wiring.worker import run_configured
 
@@ -179,7 +180,7 @@ class RowDecoder:
                 columns[column.name] = pa.nulls(len(rows), kind)
                 continue
             made, faults = _cast(column.name, rows.column(column.name), kind)
-            if not nullable(column.type) and column.name not in self.ignored_nulls:
+            if not parse_type(column.type).nullable and column.name not in self.ignored_nulls:
                 needed = made.is_null().to_numpy(zero_copy_only=False) & (stores | (column.name in self.keys))
                 for place in np.flatnonzero(needed).tolist():
                     faults.setdefault(place, "null, and the table's column cannot hold null")
@@ -237,11 +238,6 @@ class RowDecoder:
             for name in rows.column_names
             if name not in known and rows.column(name).null_count < len(rows)
         ]
-
-
-def nullable(clickhouse_type: str) -> bool:
-    """Whether a column of this type can hold null."""
-    return clickhouse_type.removeprefix("LowCardinality(").startswith("Nullable(")
 
 
 def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
