@@ -90,6 +90,8 @@ class Stream:
             self.defaults[column.name] = default
         self.table = replace(self.table, columns=(made, *self.table.columns))
         self.table = replace(self.table, defaults=tuple((n, self._scalar(n, v)) for n, v in self.defaults.items()))
+        types = [pa.field(c.name, arrow_type(c.type)) for c in self.table.source_columns]
+        self.stored.alter(self.table, pa.schema(types))
 
     def _scalar(self, name: str, value: Any) -> pa.Scalar:
         column = self.table.column(name)
