@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, rank
+from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, GroupFence, rank
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, row
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import Claim, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange
@@ -225,6 +225,9 @@ class ClickHouseTaskLedger(LedgerTable):
             # Two executions drew the same number at the same moment, and the other one is the newest.
             before = self._last_execution(topic_id, partition)
         raise displaced(self.stream, self.newest_claim())
+
+    def together(self, topic_id: str, partitions: Sequence[int], claim: Claim | None, batch: int) -> Fence:
+        return GroupFence(self.table, self.stream, topic_id, sorted(partitions), claim, batch, self.newest_claim)
 
     def _last_execution(self, topic_id: str, partition: int) -> Execution | None:
         found = self.ask(_LAST_EXECUTION, topic_id=topic_id, partition=partition)

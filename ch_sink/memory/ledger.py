@@ -96,6 +96,32 @@ class MemoryFence:
             raise displaced(self.stream, self.book.newest)
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryGroupFence:
+    """The Fence of the first executions of several tasks: see `TaskLedger.together`."""
+
+    book: _Book
+    stream: str
+    topic_id: str
+    partitions: Sequence[int]
+    claim: Claim | None
+    batch: int
+    repeats: bool = False
+    condition: str = ""
+    execution: str = "group"
+    query_id: str = ""
+    partition_id: str = ""
+
+    def check(self) -> None:
+        if self.claim is not None and not mine(self.claim, self.book.newest):
+            raise displaced(self.stream, self.book.newest)
+        own = self.claim.number if self.claim is not None else 0
+        for partition in self.partitions:
+            newest = self.book.executions.get((self.topic_id, partition))
+            if newest is not None and newest.claim >= own and newest.batch >= self.batch:
+                raise superseded(self.stream, partition)
+
+
 class MemoryLedger:
     """The Ledger of one stream and the TaskLedger of its tasks.
 
@@ -273,6 +299,9 @@ class MemoryLedger:
         fence.check_claim()
         self._book.executions[topic_id, partition] = mine
         return fence
+
+    def together(self, topic_id: str, partitions: Sequence[int], claim: Claim | None, batch: int) -> Fence:
+        return MemoryGroupFence(self._book, self.stream, topic_id, partitions, claim, batch)
 
     def put_progress(self, progress: RangeProgress) -> None:
         self._book.ranges.append(progress)

@@ -91,6 +91,14 @@ class TaskLedger(Protocol):
         """
         ...
 
+    def together(self, topic_id: str, partitions: Sequence[int], claim: Claim | None, batch: int) -> Fence:
+        """The fence of the first executions of several tasks of a batch, which are not registered.
+
+        It holds until another job claims the stream, or an execution of one of these partitions is registered that is
+        of this batch or a later one: whoever repeats one of the tasks registers before it looks at what is stored.
+        """
+        ...
+
     def put_progress(self, progress: RangeProgress) -> None:
         """Record how far the range has come."""
         ...

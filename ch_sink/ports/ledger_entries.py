@@ -103,6 +103,12 @@ class Execution:
     work: str
     """What the task is to do: the batch and the start of its range, or the release of waiting changes."""
 
+    @property
+    def batch(self) -> int:
+        """The number of its batch, 0 for work that belongs to none."""
+        batch, _, start = self.work.partition("/")
+        return int(batch) if start else 0
+
 
 @dataclass(frozen=True, slots=True)
 class RangeProgress:

@@ -9,6 +9,7 @@ from ch_sink.errors import ChSinkError
 from ch_sink.model.counts import Counts
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.barrier import Barrier
+from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plans import Applied, Changed
 from ch_sink.ports import Claim, RangeProgress
 from ch_sink.table.model import TargetTable
@@ -26,6 +27,8 @@ __all__ = [
     "weight",
 ]
 
+_SHORT = 5_000
+"""Offsets below which a range is read, planned and inserted in one thread."""
 _FIXED = 500
 """What a task costs whatever it reads, in offsets: answers of Kafka and ClickHouse that it waits for."""
 
@@ -58,6 +61,12 @@ class RangeTask:
     def work(self) -> str:
         """Identifies what the task is to do, in whichever execution."""
         return f"{self.batch}/{self.start}"
+
+    @property
+    def short(self) -> bool:
+        """Whether the range is small and one chunk, unless its bytes exceed one: threads of its own would cost more."""
+        one = self.start // self.chunk_offsets == (self.end - 1) // self.chunk_offsets
+        return one and self.end - self.start < _SHORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,10 @@ class RangeDone:
         self.counts.add(applied.counts)
         self.steps += applied.steps
         self.barrier = applied.barrier or self.barrier
+
+    def settle(self, sink: PartitionSink) -> None:
+        """Everything is applied."""
+        self.waiting, self.settled = sink.waiting, sink.settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import gc
 import heapq
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ from ch_sink.config import Config
 from ch_sink.discovery.wiring import kafka_settings
 from ch_sink.kafka import KafkaSettings, Span, range_consumer
 from ch_sink.pipeline.plan import BatchDecoder
-from ch_sink.stream.run_task import TaskPorts, run_task
+from ch_sink.stream.run_task import Held, OpenPorts, TaskPorts, hold, run_task, store_held
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult, weight
 from ch_sink.table.model import TargetTable
 from ch_sink.wiring.tasks import batch_decoder, task_ports
@@ -55,7 +56,7 @@ _AT_ONCE = 4
 
 Work = tuple[str, Task]
 """JSON of the stream's Config, and the task."""
-Run = Callable[[str, Task], TaskResult]
+Run = Callable[[str, Task], TaskResult | Held]
 _SMALL = 2_000
 """Offsets of the largest range that is read together with others."""
 _ALL = 50_000
@@ -114,13 +115,15 @@ def kept_stream(text: str) -> KeptStream:
     return KeptStream(text)
 
 
-def run_configured(config: str, task: Task, fetched: Sequence[Message] | None = None) -> TaskResult:
-    """Carry a task out over real ports.
+def run_configured(config: str, task: Task) -> TaskResult:
+    """Carry a task out over real ports. ``config``: JSON of the stream's Config, secrets included."""
+    with _opening(config) as open_ports:
+        return run_task(task, open_ports)
 
-    Args:
-        config: JSON of the stream's Config, secrets included.
-        fetched: the records of its range, if they have been read.
-    """
+
+@contextmanager
+def _opening(config: str, fetched: Sequence[Message] | None = None) -> Iterator[OpenPorts]:
+    """``fetched``: the records of the task's range, if they have been read."""
     with ExitStack() as stack:
 
         def open_ports(wanted: Task) -> TaskPorts:
@@ -130,11 +133,31 @@ def run_configured(config: str, task: Task, fetched: Sequence[Message] | None = 
             )
             return task_ports(kept.config, wanted, decoder, fetched)
 
-        return run_task(task, open_ports)
+        yield open_ports
+
+
+class _Gathering:
+    """The ranges of one stream that wait for each other to be stored together."""
+
+    def __init__(self, tasks: int) -> None:
+        self._missing, self._held, self._lock = tasks, list[Held](), threading.Lock()
+
+    def ended(self, outcome: TaskResult | Held) -> TaskResult:
+        """One more of its tasks has ended; the last one stores what is held. Returns what it has come to or will."""
+        with self._lock:
+            self._missing -= 1
+            if isinstance(outcome, Held):
+                self._held.append(outcome)
+            due = not self._missing and bool(self._held)
+        if due:
+            store_held(self._held)
+        return outcome.done if isinstance(outcome, Held) else outcome
 
 
 def run_group(
-    work: Sequence[Work], run: Run, together: Callable[[Sequence[Work]], Run] | None = None
+    work: Sequence[Work],
+    run: Callable[[str, Task], TaskResult],
+    together: Callable[[Sequence[Work]], Run] | None = None,
 ) -> Iterable[TaskResult]:
     """The results in the order of the tasks. Large tasks run one after the other, before the small ones.
 
@@ -148,15 +171,20 @@ def run_group(
         else:
             small.append(number)
     if small:
-        if together is not None:
-            run = together([work[number] for number in small])
+        run_small: Run = run if together is None else together([work[number] for number in small])
+        gatherings = {config: _Gathering(n) for config, n in Counter(work[number][0] for number in small).items()}
+
+        def run_one(number: int) -> TaskResult:
+            config, task = work[number]
+            return gatherings[config].ended(run_small(config, task))
+
         with ThreadPoolExecutor(min(_AT_ONCE, len(small)), thread_name_prefix="ch_sink task") as pool:
-            results |= zip(small, pool.map(lambda number: run(*work[number]), small), strict=True)
+            results |= zip(small, pool.map(run_one, small), strict=True)
     return [results[number] for number in range(len(work))]
 
 
 def fetched_together(work: Sequence[Work]) -> Run:
-    """Read what these tasks have to read, as far as it is little; returns how each of them runs.
+    """Read what these tasks have to read, as far as it is little; returns how each of them runs, up to its insert.
 
     A range that cannot be read this way is read by its own task, which knows what to do about it.
     """
@@ -167,8 +195,13 @@ def fetched_together(work: Sequence[Work]) -> Run:
         log.debug("ranges are read one by one: %s", error, exc_info=error)
         read = {}
 
-    def run(config: str, task: Task) -> TaskResult:
-        return run_configured(config, task, read.pop((config, _span(task)), None) if _is_small(task) else None)
+    def run(config: str, task: Task) -> TaskResult | Held:
+        fetched = read.pop((config, _span(task)), None) if isinstance(task, RangeTask) and _is_small(task) else None
+        if fetched is None or not isinstance(task, RangeTask):
+            return run_configured(config, task)
+        # All that is read together is little: so may be what is planned and not stored.
+        with _opening(config, fetched) as open_ports:
+            return hold(task, open_ports)
 
     return run
 

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.order import State
+from ch_sink.stream.run_task import Held
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
+from ch_sink.wiring import worker
 from ch_sink.wiring.worker import LARGE, Garbage, KeptStream, Run, Work, garbage, kept_stream, packed, run_group, weight
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table
@@ -163,3 +165,21 @@ def test_garbage_is_collected_first_and_later_garbage_is_found(monkeypatch: pyte
 
 def test_tasks_of_one_process_share_what_they_know() -> None:
     assert garbage() is pickle.loads(pickle.dumps(garbage))()
+
+
+def test_what_is_held_of_a_stream_is_stored_once_its_last_small_task_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[list[str]] = []
+    monkeypatch.setattr(worker, "store_held", lambda held: stored.append(sorted(one.done for one in held)))
+
+    def together(work: Sequence[Work]) -> Run:
+        def run(config: str, one: Task) -> Any:
+            assert not any(text.startswith(config) for found in stored for text in found), "not before the last one"
+            name = f"{config}{one.partition}"
+            return Held(one, None, name, None) if one.partition % 3 else name  # type: ignore[arg-type]
+
+        return run
+
+    work = [(config, task(10, number)) for number in range(7) for config in "ab"]
+    found = list(run_group(work, lambda config, _: config, together))  # type: ignore[arg-type, return-value]
+    assert found == [f"{config}{one.partition}" for config, one in work]
+    assert sorted(stored) == [["a1", "a2", "a4", "a5"], ["b1", "b2", "b4", "b5"]]
