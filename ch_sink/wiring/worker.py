@@ -47,6 +47,8 @@ log = logging.getLogger("ch_sink")
 
 LARGE = 20_000
 """Offsets from which a task fills a worker: it reads, plans and inserts at once, and holds whole chunks in memory."""
+_TOGETHER = 2 * LARGE
+"""Weight up to which the small tasks of one stream are in one group."""
 _STREAMS = 512
 """Streams of which a worker keeps something; the one that was used longest ago is forgotten."""
 
@@ -69,16 +71,33 @@ _Read = dict[tuple[str, Span], list[Message]]
 
 
 def packed(tasks: Sequence[Task], slots: int) -> list[list[int]]:
-    """The numbers of the tasks in at most so many groups of about the same weight; the heaviest come first.
+    """The numbers of the tasks in groups, one for each Spark task, the heaviest first.
 
-    Each task goes to the group that is lightest so far.
+    A large task is a group of its own, so that Spark can start it wherever a slot is free. The others are in at most so
+    many groups as there are slots. Those of one stream stay together as far as they are light: they share inserts.
     """
-    groups: list[list[int]] = [[] for _ in range(min(max(slots, 1), len(tasks)))]
+    streams: dict[str, list[list[int]]] = {}
+    alone: list[list[int]] = []
+    for number, task in enumerate(tasks):
+        (alone if weight(task) >= LARGE else streams.setdefault(task.stream, [])).append([number])
+
+    def weighs(group: Sequence[int]) -> int:
+        return sum(weight(tasks[number]) for number in group)
+
+    pieces: list[list[int]] = []
+    for own in streams.values():
+        pieces += _spread(own, min(slots, 1 + sum(map(weighs, own)) // _TOGETHER), weighs)
+    return sorted([*alone, *_spread(pieces, slots, weighs)], key=lambda group: (-weighs(group), group))
+
+
+def _spread(pieces: Sequence[list[int]], most: int, weighs: Callable[[Sequence[int]], int]) -> list[list[int]]:
+    """The pieces in at most so many groups of about the same weight: each goes to the one that is lightest so far."""
+    groups: list[list[int]] = [[] for _ in range(min(max(most, 1), len(pieces)))]
     lightest = [(0, number) for number in range(len(groups))]
-    for number in sorted(range(len(tasks)), key=lambda n: (-weight(tasks[n]), n)):
+    for piece in sorted(pieces, key=lambda piece: (-weighs(piece), piece)):
         so_far, group = heapq.heappop(lightest)
-        groups[group].append(number)
-        heapq.heappush(lightest, (so_far + weight(tasks[number]), group))
+        groups[group] += piece
+        heapq.heappush(lightest, (so_far + weighs(piece), group))
     return groups
 
 

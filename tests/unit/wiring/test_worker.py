@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,15 +31,35 @@ def task(offsets: int | None, number: int = 0) -> Task:
     return RangeTask("s", "t", "id", number, TABLE, 0, offsets, State())
 
 
-@given(st.lists(st.none() | st.integers(1, 100_000), min_size=1, max_size=60), st.integers(1, 16))
-def test_every_task_is_in_one_group_and_groups_weigh_alike(drawn: list[int | None], slots: int) -> None:
-    tasks = [task(offsets) for offsets in drawn]
+@given(
+    st.lists(st.tuples(st.none() | st.integers(1, 100_000), st.sampled_from("abc")), max_size=60), st.integers(1, 16)
+)
+def test_every_task_is_in_one_group_and_groups_weigh_alike(drawn: list[tuple[int | None, str]], slots: int) -> None:
+    tasks = [replace(task(offsets), stream=stream) for offsets, stream in drawn]
     groups = packed(tasks, slots)
-    assert len(groups) == min(slots, len(tasks))
     assert sorted(number for group in groups for number in group) == list(range(len(tasks)))
     assert all(groups)
-    sums = [sum(weight(tasks[number]) for number in group) for group in groups]
-    assert max(sums) - min(sums) <= max(weight(t) for t in tasks)
+    large = [n for n, one in enumerate(tasks) if weight(one) >= LARGE]
+    assert [group for group in groups if set(group) & set(large)] == sorted(
+        ([n] for n in large), key=lambda group: -weight(tasks[group[0]])
+    )
+    small = [sum(weight(tasks[n]) for n in group) for group in groups if not set(group) & set(large)]
+    assert len(small) <= slots
+    assert not small or max(small) - min(small) <= 3 * LARGE
+
+
+def test_small_tasks_of_one_stream_stay_together_as_far_as_they_are_light() -> None:
+    def groups_of(stream: str, groups: list[list[int]]) -> list[int]:
+        return [sum(tasks[n].stream == stream for n in group) for group in groups]
+
+    tasks = [replace(task(10, n), stream=stream) for n in range(60) for stream in "ab"]
+    groups = packed(tasks, 4)
+    assert [groups_of(stream, groups) for stream in "ab"] in ([[60, 0], [0, 60]], [[0, 60], [60, 0]])
+    tasks = [replace(task(10, n), stream="a") for n in range(1000)]
+    assert len(packed(tasks, 4)) == 4
+    assert 4 < len(packed(tasks, 100)) < 20
+    tasks = [replace(task(10), stream=str(n)) for n in range(100)]
+    assert [len(group) for group in packed(tasks, 4)] == [25] * 4
 
 
 @given(st.lists(st.sampled_from((10, LARGE)), min_size=1, max_size=12))
