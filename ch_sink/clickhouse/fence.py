@@ -146,7 +146,7 @@ class GroupFence:
         repeats = (
             f"entry = 'execution' AND topic_id = {literal(self.topic_id)} "
             f"AND partition IN ({', '.join(map(str, self.partitions))}) AND written >= {self._number << CLAIM_BITS} "
-            f"AND toUInt64OrZero(splitByChar('/', state)[1]) >= {self.batch}"
+            f"AND counts['batch'] >= {self.batch}"
         )
         if self.claim is None:
             return (

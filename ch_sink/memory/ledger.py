@@ -21,7 +21,7 @@ from ch_sink.ports import (
     RowsEdited,
     SchemaChange,
 )
-from ch_sink.stream.claims import displaced, mine, new_claim, retired, superseded
+from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
 from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing, with_summaries
 
 __all__ = ["MemoryLedger"]
@@ -293,8 +293,8 @@ class MemoryLedger:
 
     def begin(self, topic_id: str, partition: int, claim: Claim | None, work: str) -> Fence:
         before = self._book.executions.get((topic_id, partition))
-        number = before.number + 1 if before is not None else 1
-        mine = Execution(topic_id, partition, claim.number if claim else 0, number, f"{number}", work)
+        mine = Execution(topic_id, partition, claim.number if claim else 0, 0, "", work)
+        mine = next_execution(self.stream, before, mine)
         fence = MemoryFence(self._book, self.stream, mine, claim, before is not None and before.work == work)
         fence.check_claim()
         self._book.executions[topic_id, partition] = mine

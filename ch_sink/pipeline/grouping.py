@@ -1,9 +1,9 @@
 """Small chunks of several partitions of one table, stored by one insert: parts do not grow with partitions.
 
-In a group is the first attempt at a chunk of a table with versions whose plan is nothing but inserts of one step. Such
-a plan asked nothing about stored rows, and storing its rows a second time would do no harm. The group's insert has a
-token and a fence of its own; if it fails, so does each member. A second attempt runs alone, and looks up what of its
-chunk is stored.
+In a group is the first attempt at a chunk whose plan is nothing but inserts of one step, into a table for which a
+second attempt looks up what of the chunk is stored: one with versions, or a collapsing one. The group's insert has a
+token and a fence of its own; if it fails, so does each member. A second attempt runs alone. It registers before it
+asks, and the fence holds as long as none has: so a first attempt need not register itself.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ch_sink.pipeline.partition_sink import PartitionSink, Prepared
 from ch_sink.pipeline.plans import Applied
 from ch_sink.ports import Fence, Insert
 
-__all__ = ["Member", "group_token", "may_share", "store_together"]
+__all__ = ["Member", "group_token", "may_plan", "may_share", "store_together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,16 @@ class Member:
     prepared: Prepared
 
 
-def may_share(sink: PartitionSink, prepared: Prepared) -> bool:
+def may_plan(sink: PartitionSink) -> bool:
+    """Whether chunks may be planned that are stored together with others, before this execution begins."""
+    looked_up = sink.target.collapsing or not sink.target.exclusive
+    return looked_up and not sink.target.table.rollups and sink.settled and sink.storing.fence is None
+
+
+def may_share(prepared: Prepared) -> bool:
     """Whether the chunk may be stored together with others."""
-    target, made = sink.target, prepared.made
-    plain = made.only_inserts and len({insert.step for insert in made.inserts}) == 1 and prepared.released is None
-    unasked = sink.storing.fence is None and not sink.repeats
-    return plain and unasked and not target.exclusive and not target.table.rollups
+    made = prepared.made
+    return made.only_inserts and len({insert.step for insert in made.inserts}) == 1 and prepared.released is None
 
 
 def store_together(members: Sequence[Member], fence: Fence) -> list[Applied]:

@@ -47,6 +47,8 @@ class Attempt:
     changed: Changed = ""
     settled: bool = False
     """The pending table is known to hold nothing of the partition."""
+    first: bool = False
+    """Nothing earlier can be at work, so this execution does not begin before it asks; its fence is given later."""
     grouped: bool = False
     """An earlier execution may have stored a chunk of the task together with chunks of other partitions."""
     deadline: float = 600.0
@@ -92,11 +94,11 @@ def open_sink(
     """
     attempt = attempt or Attempt()
     fencing = attempt.fencing
-    if fencing is not None and target.exclusive:
+    if fencing is not None and target.exclusive and not attempt.first:
         # Before anything is read that an earlier execution may still be changing.
         fencing.begin()
     ports = replace(ports, failed=partial(stores.dead_letters.failed, name.partition))
-    if fencing is not None:
+    if fencing is not None and not attempt.first:
         ports = fencing.ports(ports)
     stages, waiting = Stages(), WaitingChanges()
     decoders = Decoders(decoder, target, stages)

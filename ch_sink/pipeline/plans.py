@@ -153,8 +153,8 @@ class Plan:
 
     @property
     def only_inserts(self) -> bool:
-        """Whether carrying it out is nothing but its inserts, whose rows do not depend on what is stored."""
-        more = self.handover, self.pending, self.swaps, self.closers, self.bad, self.barrier, self.reconciles
+        """Whether carrying it out is nothing but its inserts."""
+        more = self.handover, self.pending, self.swaps, self.closers, self.bad, self.barrier
         return bool(self.inserts) and not any(more) and not any(insert.partial for insert in self.inserts)
 
 

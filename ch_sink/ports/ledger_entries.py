@@ -103,11 +103,8 @@ class Execution:
     work: str
     """What the task is to do: the batch and the start of its range, or the release of waiting changes."""
 
-    @property
-    def batch(self) -> int:
-        """The number of its batch, 0 for work that belongs to none."""
-        batch, _, start = self.work.partition("/")
-        return int(batch) if start else 0
+    batch: int = 0
+    """The highest batch of which a task of the partition was executed so far, under this claim."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk, read_ahead
-from ch_sink.pipeline.grouping import Member, may_share, store_together
+from ch_sink.pipeline.grouping import Member, may_plan, may_share, store_together
 from ch_sink.pipeline.guards import Stages
 from ch_sink.pipeline.partition_sink import PartitionSink
-from ch_sink.pipeline.plans import Applied, StreamName
+from ch_sink.pipeline.plans import StreamName
 from ch_sink.ports import TaskLedger
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 
@@ -78,23 +78,11 @@ def hold(task: RangeTask, open_ports: OpenPorts) -> RangeDone | Held:
 
 def store_held(held: Sequence[Held]) -> None:
     """Store ranges of one table and call of the executor, and complete their outcomes. Their failures are in these."""
-    if len(held) == 1:
-        [one] = held
-        _complete(held, lambda: [one.member.sink.carry_out(one.member.prepared)])
-        return
     task, ledger = held[0].task, held[0].ports.ledger
     partitions = [one.task.partition for one in held]
-    _complete(
-        held,
-        lambda: store_together(
-            [one.member for one in held], ledger.together(task.topic_id, partitions, task.claim, task.batch)
-        ),
-    )
-
-
-def _complete(held: Sequence[Held], store: Callable[[], Sequence[Applied]]) -> None:
     try:
-        for one, applied in zip(held, store(), strict=True):
+        fence = ledger.together(task.topic_id, partitions, task.claim, task.batch)
+        for one, applied in zip(held, store_together([one.member for one in held], fence), strict=True):
             one.done.add(applied)
             one.done.settle(one.ports.sink)
     except Exception as error:  # noqa: BLE001 (the coordinator raises it)
@@ -109,20 +97,18 @@ def range_steps(
 ) -> Generator[None, None, RangeDone | Held]:
     """Run a range in this thread, one chunk per step, for runners that interleave tasks.
 
-    ``may_hold``: a range of one chunk may be left planned.
+    ``may_hold``: a range of one chunk may be left planned. What cannot be is run anew; nothing was stored by then.
     """
     done, stages = RangeDone.of(task), Stages()
     try:
+        if may_hold and not task.attempt and (held := _held(task, open_ports)) is not None:
+            return held
         ports = open_ports(task)
         stages = ports.sink.stages
         state = _begin(task, ports, done)
         with _closing(ports.chunks(done.end)) as ready, closing(_timed(ready, stages)) as chunks:
             for chunk in chunks:
-                prepared = ports.sink.prepare(chunk, state)
-                whole = prepared.span == (task.start, task.end)
-                if may_hold and whole and may_share(ports.sink, prepared):
-                    return Held(task, ports, done, Member(ports.sink, prepared))
-                applied = ports.sink.carry_out(prepared)
+                applied = ports.sink.apply(chunk, state)
                 done.add(applied)
                 state = applied.state
                 if applied.barrier is not None:
@@ -133,6 +119,20 @@ def range_steps(
         done.failure = _failure(task, error, f"from offset {done.end}")
     _note_seconds(done, stages)
     return done
+
+
+def _held(task: RangeTask, open_ports: OpenPorts) -> Held | None:
+    """The range, planned; None if it is more than one chunk, or needs more than an insert."""
+    ports = open_ports(replace(task, first=True))
+    sink = ports.sink
+    if may_plan(sink):
+        with _closing(ports.chunks(task.start)) as ready, closing(_timed(ready, sink.stages)) as chunks:
+            chunk = next(chunks, None)
+        if chunk is not None and (chunk.first, chunk.end) == (task.start, task.end):
+            prepared = sink.prepare(chunk, task.state)
+            if may_share(prepared):
+                return Held(task, ports, RangeDone.of(task), Member(sink, prepared))
+    return None
 
 
 def _drained(steps: Generator[None, None, RangeDone | Held]) -> RangeDone | Held:

@@ -56,6 +56,8 @@ class RangeTask:
     changed: Changed = ""
     settled: bool = False
     """Nothing of the partition is in the pending table, as the owner of the stream knows: it need not be asked."""
+    first: bool = False
+    """No execution of the task has begun before, and this one is not registered: see `TaskLedger.together`."""
 
     @property
     def work(self) -> str:
@@ -169,7 +171,7 @@ def tried(task: Task, times: int) -> Task:
         return task
     if isinstance(task, ReleaseTask):
         return replace(task, attempt=task.attempt + times)
-    return replace(task, attempt=task.attempt + times, settled=False)
+    return replace(task, attempt=task.attempt + times, settled=False, first=False)
 
 
 TaskResult = RangeDone | ReleaseDone

@@ -386,6 +386,7 @@ class LocalRunner:
                 Fencing(begin),
                 task.changed if isinstance(task, RangeTask) else "",
                 settled=isinstance(task, RangeTask) and task.settled,
+                first=isinstance(task, RangeTask) and task.first,
                 grouped=isinstance(task, RangeTask) and task.short,
                 deadline=patience(task, ports.deadline),
                 clock=ports.clock,

@@ -214,12 +214,14 @@ def fetched_together(work: Sequence[Work]) -> Run:
         log.debug("ranges are read one by one: %s", error, exc_info=error)
         read = {}
 
+    streams = Counter(config for config, _ in work)
+
     def run(config: str, task: Task) -> TaskResult | Held:
         fetched = read.pop((config, _span(task)), None) if isinstance(task, RangeTask) and _is_small(task) else None
-        if fetched is None or not isinstance(task, RangeTask):
-            return run_configured(config, task)
-        # All that is read together is little: so may be what is planned and not stored.
         with _opening(config, fetched) as open_ports:
+            if fetched is None or not isinstance(task, RangeTask) or streams[config] == 1:
+                return run_task(task, open_ports)
+            # All that is read together is little: so may be what is planned and not stored.
             return hold(task, open_ports)
 
     return run

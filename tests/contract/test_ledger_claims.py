@@ -159,13 +159,28 @@ def test_first_executions_hold_together_until_one_of_them_is_repeated(job: Job) 
         owner.together("t1", [3], claim, batch).check()
     owner.together("t2", [3], claim, batch).check()
     job().begin("t1", 1, claim, f"{batch}/0")
-    with pytest.raises(LedgerConflict, match="newer execution"):
-        first.check()
+    for _ in range(2):
+        with pytest.raises(LedgerConflict, match="newer execution"):
+            first.check()
+        job().begin("t1", 1, claim, "release")  # of no batch, and the newest
     other = owner.together("t1", [0, 2], claim, batch)
     other.check()
     job().begin("t1", 2, claim, f"{batch + 1}/0")
     with pytest.raises(LedgerConflict, match="newer execution"):
         other.check()
+
+
+def test_no_execution_begins_after_one_of_a_later_batch(job: Job) -> None:
+    """Its process was frozen, Spark ran its task again, and the partition has gone on."""
+    owner = job()
+    claim = owner.claim("a")
+    owner.begin("t1", 0, claim, "7/20")
+    owner.begin("t1", 0, claim, "release")
+    with pytest.raises(LedgerConflict, match="newer execution"):
+        job().begin("t1", 0, claim, "6/10")
+    assert not job().begin("t1", 0, claim, "7/20").repeats
+    forget(owner.stream, "a")
+    job().begin("t1", 0, job().claim("b"), "3/30")
 
 
 def test_first_executions_hold_under_the_newest_claim_only(job: Job) -> None:
