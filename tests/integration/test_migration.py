@@ -227,7 +227,8 @@ def test_a_table_is_taken_over_as_it_is(client: Client, database: str, name: str
     }
     assert name.split()[0] in found["versions"].detail
     if name != "PeerDB":
-        client.command(f"CREATE TABLE {database}.orders_before CLONE AS {database}.orders")
+        client.command(f"CREATE TABLE {database}.orders_before AS {database}.orders")
+        client.command(f"ALTER TABLE {database}.orders_before ATTACH PARTITION ALL FROM {database}.orders")
     it.follow(found)
     assert it.findings() == {}
     it.init()
