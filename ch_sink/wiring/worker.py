@@ -25,7 +25,7 @@ from ch_sink.discovery.wiring import kafka_settings
 from ch_sink.kafka import KafkaSettings, Span, range_consumer
 from ch_sink.pipeline.plan import BatchDecoder
 from ch_sink.stream.run_task import Held, OpenPorts, TaskPorts, hold, run_task, store_held
-from ch_sink.stream.tasks import RangeTask, Task, TaskResult, weight
+from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult, weight
 from ch_sink.table.model import TargetTable
 from ch_sink.wiring.tasks import batch_decoder, task_ports
 
@@ -58,7 +58,7 @@ _AT_ONCE = 4
 
 Work = tuple[str, Task]
 """JSON of the stream's Config, and the task."""
-Run = Callable[[str, Task], TaskResult | Held]
+Run = Callable[[str, Task], TaskResult]
 _SMALL = 2_000
 """Offsets of the largest range that is read together with others."""
 _ALL = 50_000
@@ -156,27 +156,26 @@ def _opening(config: str, fetched: Sequence[Message] | None = None) -> Iterator[
 
 
 class _Gathering:
-    """The ranges of one stream that wait for each other to be stored together."""
+    """Ranges of one stream, which are stored together once the last of them is planned."""
 
     def __init__(self, tasks: int) -> None:
-        self._missing, self._held, self._lock = tasks, list[Held](), threading.Lock()
+        self.tasks = tasks
+        self._planned, self._held, self._lock = 0, list[Held](), threading.Lock()
 
-    def ended(self, outcome: TaskResult | Held) -> TaskResult:
-        """One more of its tasks has ended; the last one stores what is held. Returns what it has come to or will."""
+    def add(self, outcome: RangeDone | Held) -> RangeDone:
+        """One more is planned, or done already. Returns what it has come to, or will when the last one is added."""
         with self._lock:
-            self._missing -= 1
+            self._planned += 1
             if isinstance(outcome, Held):
                 self._held.append(outcome)
-            due = not self._missing and bool(self._held)
+            due = self._planned == self.tasks and bool(self._held)
         if due:
             store_held(self._held)
         return outcome.done if isinstance(outcome, Held) else outcome
 
 
 def run_group(
-    work: Sequence[Work],
-    run: Callable[[str, Task], TaskResult],
-    together: Callable[[Sequence[Work]], Run] | None = None,
+    work: Sequence[Work], run: Run, together: Callable[[Sequence[Work]], Run] | None = None
 ) -> Iterable[TaskResult]:
     """The results in the order of the tasks. Large tasks run one after the other, before the small ones.
 
@@ -190,22 +189,18 @@ def run_group(
         else:
             small.append(number)
     if small:
-        run_small: Run = run if together is None else together([work[number] for number in small])
-        gatherings = {config: _Gathering(n) for config, n in Counter(work[number][0] for number in small).items()}
-
-        def run_one(number: int) -> TaskResult:
-            config, task = work[number]
-            return gatherings[config].ended(run_small(config, task))
-
+        if together is not None:
+            run = together([work[number] for number in small])
         with ThreadPoolExecutor(min(_AT_ONCE, len(small)), thread_name_prefix="ch_sink task") as pool:
-            results |= zip(small, pool.map(run_one, small), strict=True)
+            results |= zip(small, pool.map(lambda number: run(*work[number]), small), strict=True)
     return [results[number] for number in range(len(work))]
 
 
 def fetched_together(work: Sequence[Work]) -> Run:
-    """Read what these tasks have to read, as far as it is little; returns how each of them runs, up to its insert.
+    """Read what these tasks have to read, as far as it is little; returns how each of them runs.
 
-    A range that cannot be read this way is read by its own task, which knows what to do about it.
+    What was read together is little: so may be what is planned and not stored, and ranges of one stream share inserts.
+    A range that cannot be read this way is read by its own task, which knows what to do about it; none waits for it.
     """
     try:
         read = _read(work) if len(work) > 1 else {}
@@ -214,15 +209,15 @@ def fetched_together(work: Sequence[Work]) -> Run:
         log.debug("ranges are read one by one: %s", error, exc_info=error)
         read = {}
 
-    streams = Counter(config for config, _ in work)
+    gatherings = {config: _Gathering(tasks) for config, tasks in Counter(config for config, _ in read).items()}
 
-    def run(config: str, task: Task) -> TaskResult | Held:
+    def run(config: str, task: Task) -> TaskResult:
         fetched = read.pop((config, _span(task)), None) if isinstance(task, RangeTask) and _is_small(task) else None
         with _opening(config, fetched) as open_ports:
-            if fetched is None or not isinstance(task, RangeTask) or streams[config] == 1:
+            if fetched is None or not isinstance(task, RangeTask) or gatherings[config].tasks == 1:
                 return run_task(task, open_ports)
-            # All that is read together is little: so may be what is planned and not stored.
-            return hold(task, open_ports)
+            planned = hold(task, open_ports)
+        return gatherings[config].add(planned)
 
     return run
 

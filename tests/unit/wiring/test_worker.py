@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,19 @@ from ch_sink.stream.run_task import Held
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
 from ch_sink.wiring import worker
-from ch_sink.wiring.worker import LARGE, Garbage, KeptStream, Run, Work, garbage, kept_stream, packed, run_group, weight
+from ch_sink.wiring.worker import (
+    LARGE,
+    Garbage,
+    KeptStream,
+    Run,
+    Work,
+    fetched_together,
+    garbage,
+    kept_stream,
+    packed,
+    run_group,
+    weight,
+)
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table
 
@@ -188,19 +201,34 @@ def test_tasks_of_one_process_share_what_they_know() -> None:
     assert garbage() is pickle.loads(pickle.dumps(garbage))()
 
 
-def test_what_is_held_of_a_stream_is_stored_once_its_last_small_task_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_together_is_stored_once_the_last_of_its_stream_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And waits for nothing else: the broker of partition 0 does not answer."""
     stored: list[list[str]] = []
-    monkeypatch.setattr(worker, "store_held", lambda held: stored.append(sorted(one.done for one in held)))
+    both = threading.Semaphore(0)
 
-    def together(work: Sequence[Work]) -> Run:
-        def run(config: str, one: Task) -> Any:
-            assert not any(text.startswith(config) for found in stored for text in found), "not before the last one"
-            name = f"{config}{one.partition}"
-            return Held(one, None, name, None) if one.partition % 3 else name  # type: ignore[arg-type]
+    def name(config: str, one: Task) -> str:
+        return f"{config}{one.partition}"
 
-        return run
+    def store(held: Sequence[Held]) -> None:
+        stored.append(sorted(str(one.done) for one in held))
+        both.release()
 
-    work = [(config, task(10, number)) for number in range(7) for config in "ab"]
-    found = list(run_group(work, lambda config, _: config, together))  # type: ignore[arg-type, return-value]
-    assert found == [f"{config}{one.partition}" for config, one in work]
+    def alone(one: Task, config: Any) -> Any:
+        if one.partition == 0:
+            assert both.acquire(timeout=20)
+        return name(config, one)
+
+    def hold(one: RangeTask, config: Any) -> Any:
+        assert not any(text.startswith(config) for found in stored for text in found), "not before the last one"
+        return Held(one, None, name(config, one), None) if one.partition % 3 else name(config, one)  # type: ignore[arg-type]
+
+    work = [(config, task(10, number)) for number in range(7) for config in "ab"] + [("c", task(10, 1))]
+    read: Any = {(config, worker._span(one)): [] for config, one in work if one.partition}
+    monkeypatch.setattr(worker, "_read", lambda work: read)
+    monkeypatch.setattr(worker, "_opening", lambda config, fetched: nullcontext(config))
+    for function, other in (("run_task", alone), ("hold", hold), ("store_held", store)):
+        monkeypatch.setattr(worker, function, other)
+    assert list(run_group(work, alone, fetched_together)) == [name(config, one) for config, one in work]
     assert sorted(stored) == [["a1", "a2", "a4", "a5"], ["b1", "b2", "b4", "b5"]]
