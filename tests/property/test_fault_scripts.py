@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.memory.ledger import MemoryFence
+from ch_sink.memory.ledger import MemoryFence, MemoryGroupFence
 from ch_sink.testing import Fault
 from tests.support.cases import Case
 from tests.support.fault_scripts import KINDS, SCRIPTED, Script, faults_of_script, scripts, shrunk
@@ -48,9 +48,10 @@ def test_every_kind_of_fault_strikes() -> None:
     assert set(happened) == set(KINDS)
 
 
-def test_without_fences_a_second_job_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fence", [MemoryFence, MemoryGroupFence])
+def test_without_fences_a_second_job_is_seen(fence: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the comparison can fail, and what it finds is shrunk to what matters."""
-    monkeypatch.setattr(MemoryFence, "check", lambda self: None)
+    monkeypatch.setattr(fence, "check", lambda self: None)
     drawn = (script for script in scripts(1, 400, 5) if script.case.engine == "collapsing")
     wrong = next(script for script in drawn if any("sum to" in text for text in faults_of_script(script)))
     short = shrunk(wrong)

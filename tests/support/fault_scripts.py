@@ -53,7 +53,7 @@ CODES = (202, 241, 252, 999)
 """Too many queries, out of memory, too many parts, Keeper is away."""
 SCRIPTED = ("replacing", "sign", "collapsing", "versioned", "append")
 POLICY = policy_of(truncate="apply", on_bad_record="fail")
-KNOBS = ("short",) * 8 + ("ordinary", "adverse", "truncates", "long") + ("wide",) * 2
+KNOBS = ("short", "wide") + ("short",) * 4 + ("wide",) + ("short",) * 3 + ("ordinary", "adverse", "truncates", "long")
 SIZES = {"short": (0, 0, 1, 2, 3, 5), "wide": (0, 8, 50, 50)}
 LARGE = (0, 0, 5, 8, 13)
 """Offsets of a chunk as the product cuts it; 0: chunks cut anywhere, by the drawn plan. Most time goes into chunks, and
