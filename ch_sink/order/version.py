@@ -75,6 +75,12 @@ class Layout:
         bits = {"Int64": 63, "UInt64": 64, "Int128": 127}.get(self.clickhouse_type, 128)  # words have 128 bits
         return min(_MAX_EPOCH, ((1 << bits) - self.floor >> _BELOW_EPOCH[self.kind]) - 1)
 
+    def epoch_of(self, version: int) -> int | None:
+        """The epoch of a version, whoever wrote it; None if it lies below the floor, or is a time."""
+        if self.kind == "time" or version < self.floor:
+            return None
+        return version - self.floor >> _BELOW_EPOCH[self.kind]
+
     def _check_epoch(self, epoch: int) -> None:
         if epoch > self.epochs:
             above = f" above version.floor {self.floor}" if self.floor else ""
