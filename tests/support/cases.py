@@ -101,7 +101,7 @@ def cases_by_hand(first: int, count: int) -> Iterator[Case]:
         yield replace(case, knobs=knobs, version=VERSIONS[turn // 6 % len(VERSIONS)])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=400)
 def drawn(case: Case) -> tuple[History, list[Batch]]:
     """The case's history and plan."""
     rng = random.Random(case.seed)
