@@ -113,7 +113,7 @@ class StreamTable:
         return known and (start == str(intent.start) or intent.start % intent.chunk_offsets == 0)
 
     def highest_version(self) -> int | None:
-        """The highest version of the stream's rows, −1 if there are none, None if versions are no positions."""
+        """The highest version of the stream's rows, −1 if there are none, None if versions are not positions."""
         if self.target.layout.kind != "wide" or self.target.system.version is None:
             return None
         return self._admin.highest_version(self.now)
@@ -205,6 +205,6 @@ class OpenStream:
         for first in failed[:1]:
             assert first.failure is not None
             if isinstance(first.failure, DataLoss) and self.settings.on_data_loss == "continue":
-                hint = "The topic's watermarks say that these offsets are there: see whether its brokers agree."
+                hint = "The topic's watermarks say that these offsets are there: check whether its brokers agree."
                 raise DataLoss(str(first.failure), hint=hint)
             raise first.failure
