@@ -189,7 +189,7 @@ REFUSED = {
     "GraphiteMergeTree": ("GraphiteMergeTree('graphite_rollup') ORDER BY k", "adding"),
     "IcebergS3": ("IcebergS3('http://b/x')", "lake"), "SystemTables": ("SystemTables", "server's own"),
     "KeeperMap": ("KeeperMap('/x') PRIMARY KEY k", "Keeper"), "GenerateRandom": ("GenerateRandom(1, 5, 3)", "generates"),
-    "BrandNewEngine": ("BrandNewEngine(1)", "does not know"),
+    "BrandNewEngine": ("BrandNewEngine(1)", "unknown to the sink"),
 }  # fmt: skip
 
 
