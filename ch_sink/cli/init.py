@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import ConfigFiles, Only, Overrides, load_all, watch_topics
+from ch_sink.cli.options import ConfigFiles, Only, Overrides, load_all, load_jobs, watch_topics
 from ch_sink.cli.output import Output
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseError, ConfigError, StreamsFailed
 
@@ -104,7 +104,8 @@ def init(
     choices = Choices(engine, apply, tuple(row_policy or ()), output)
     out = Output()
     streams = load_all(out, configs, overrides, only, strict=True)
-    _run(out, streams, choices, found=watch_topics(configs, overrides, only).finds)
+    jobs = load_jobs(configs, overrides)
+    _run(out, streams, choices, found=watch_topics(jobs, lambda: jobs, only).finds)
 
 
 def make_tables(out: Output, config: "Config", *, quiet: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -136,13 +136,15 @@ def streams_again(paths: list[Path], overrides: list[str] | None) -> "Sequence[C
     return streams_of(load_jobs(paths, overrides)).streams
 
 
-def watch_topics(paths: list[Path], overrides: list[str] | None, only: str | None = None) -> "TopicWatch":
-    """What finds the streams of all files, now and while a job runs. Raises ConfigError if a file is wrong."""
+def watch_topics(jobs: "list[Job]", reload: "Callable[[], list[Job]]", only: str | None = None) -> "TopicWatch":
+    """What finds the streams of all files, now and while a job runs. Raises ConfigError.
+
+    ``reload``: reads the files again.
+    """
     from ch_sink.discovery.job_topics import chosen
     from ch_sink.discovery.topic_watch import TopicWatch
 
-    wanted = chosen(only)
-    return TopicWatch(load_jobs(paths, overrides), wanted, reload=lambda: load_jobs(paths, overrides))
+    return TopicWatch(jobs, chosen(only), reload=reload)
 
 
 def expect_some(topics: "TopicWatch", streams: "Sequence[Config]", only: str | None) -> None:

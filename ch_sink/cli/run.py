@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expect_some, streams_again, watch_topics
+from ch_sink.cli.options import (
+    AsJson,
+    ConfigFiles,
+    Only,
+    Overrides,
+    expect_some,
+    load_jobs,
+    streams_again,
+    watch_topics,
+)
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError
 from ch_sink.model.address import Address, counted
@@ -19,11 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ch_sink.config import Config
-    from ch_sink.discovery.topic_watch import TopicWatch
-    from ch_sink.observe.job_view import JobWatch
     from ch_sink.observe.live import Live
     from ch_sink.observe.stream import StreamSummary
     from ch_sink.spark.job import JobEnd
+    from ch_sink.spark.session import JvmStart
     from ch_sink.wiring.process import Stop
 
 __all__ = ["LogFormat", "progress", "run", "show_summaries"]
@@ -97,50 +105,41 @@ def run(
     watch = JobWatch("reading the configuration")
     debug = bool(context.find_root().params.get("debug"))
     with shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug), stop):
-        topics = watch_topics(configs, overrides, only)
-        settings = topics.first(log, wait=not once)
-        expect_some(topics, settings, only)
-        live = Live()
+        jobs = load_jobs(configs, overrides)
         with ExitStack() as beside:
+            jvm = beside.enter_context(_starting([job.usual for job in jobs], master, stop))
+            topics = watch_topics(jobs, lambda: load_jobs(configs, overrides), only)
+            settings = topics.first(log, wait=not once)
+            expect_some(topics, settings, only)
+            live = Live()
             beside.enter_context(_page(ui, ui_token, ui_host or (), live, lambda: streams_again(configs, overrides)))
             if not once:
                 beside.enter_context(_purging(live, lambda: streams_again(configs, overrides)))
-            end = _run(
+            # PySpark is imported when it is needed: missing things are reported while Spark's JVM is still starting.
+            from ch_sink.spark.job import run_job
+            from ch_sink.wiring.crew import Observers
+
+            end = run_job(
                 settings,
-                topics,
-                watch,
-                live,
-                stop,
                 once=once,
                 fail_fast=fail_fast,
                 master=master,
+                topics=topics,
+                started=jvm,
+                stop=stop,
+                seen=Observers(logged, watch, live),
             )
     _report(out, end, len(settings), stopped=stop.requested)
 
 
-def _run(
-    settings: "Sequence[Config]",
-    topics: "TopicWatch",
-    watch: "JobWatch",
-    live: "Live",
-    stop: "Stop",
-    *,
-    once: bool,
-    fail_fast: bool,
-    master: str | None,
-) -> "JobEnd":
-    """Run the job while Spark's JVM starts beside it."""
-    # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
-    from ch_sink.spark.job import run_job
+@contextmanager
+def _starting(settings: "Sequence[Config]", master: str | None, stop: "Stop") -> "Iterator[JvmStart | None]":
+    """Spark's JVM, which starts beside everything else. It ends at once if no session has been made."""
     from ch_sink.spark.session import start_application
-    from ch_sink.wiring.crew import Observers
 
-    seen = Observers(logged, watch, live)
-    jvm = start_application(settings or topics.usual, master, stop) if settings or not once else None
+    jvm = start_application(settings, master, stop)
     try:
-        return run_job(
-            settings, once=once, fail_fast=fail_fast, master=master, topics=topics, started=jvm, stop=stop, seen=seen
-        )
+        yield jvm
     finally:
         if jvm is not None:
             jvm.jvm.abandon()

@@ -9,7 +9,6 @@ from ch_sink.clickhouse import (
     detect,
     expect_free_names,
     families_of,
-    max_version,
     planned_rollups,
     sent_and_read,
     server_facts,
@@ -26,6 +25,7 @@ from ch_sink.discovery.connector_findings import (
 )
 from ch_sink.discovery.init_plan import plan_init
 from ch_sink.discovery.look import Sampled, look_into, schema_for
+from ch_sink.discovery.other_rows import other_rows
 from ch_sink.discovery.servers import replica_findings, servers_of
 from ch_sink.discovery.value_findings import computed_findings, document_findings, value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
@@ -136,7 +136,8 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
             yield from _columns(config, table, schema)
     yield from _other_tables(config, client, key, table)
     yield from _rollups(config, client, table)
-    yield from _progress(config, client, table, topic)
+    yield from _progress(config, client, topic)
+    yield from _other_rows(config, client, table, key)
 
 
 def _no_table(error: ChSinkError) -> Finding:
@@ -264,13 +265,21 @@ def _rollups(config: Config, client: Client, table: TargetTable) -> Iterator[Fin
         )
 
 
-def _progress(config: Config, client: Client, table: TargetTable, topic: TopicState | None) -> Iterator[Finding]:
-    """The stream's progress, offsets that no longer exist, rows from another writer."""
+def _other_rows(config: Config, client: Client, table: TargetTable, key: tuple[str, ...]) -> Iterator[Finding]:
+    try:
+        found = other_rows(config, client, table, key)
+    except ClickHouseError as error:
+        yield Finding("fail", "versions", str(error), error.hint)
+    else:
+        yield from [found] if found is not None else []
+
+
+def _progress(config: Config, client: Client, topic: TopicState | None) -> Iterator[Finding]:
+    """The stream's progress, and offsets that no longer exist."""
     ledger = ledger_of(config, client)
     try:
         known = ledger.topic_ids()
         progress = ledger.progress(topic.topic_id) if topic else {}
-        newest = max_version(client, table)
     except ChSinkError:
         # The ledger's table does not exist, which is already a finding.
         return
@@ -289,12 +298,4 @@ def _progress(config: Config, client: Client, table: TargetTable, topic: TopicSt
             "offsets",
             f"partition {partition}: {count} offsets were dropped by the broker before they were read",
             f"Set on_data_loss: continue to skip them. {REFILL}.",
-        )
-    if not known and newest > config.version.floor:
-        yield Finding(
-            "warn",
-            "versions",
-            f"the table holds versions up to {newest}, but the ledger has no entry of this stream: another writer "
-            "produced them",
-            f"version:\n  floor: {newest}",
         )

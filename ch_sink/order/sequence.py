@@ -87,14 +87,11 @@ def sequence(
             letters = None if rules.drop_repeats and not by_position else earlier.failed
             seen = Seen(batch, records, earlier.history, earlier.decode, rules.policy.redelivery_scan, letters)
             done = BackwardOrder(work, name, start, seen, alone=state.alone).run(mine)
-        if by_position:
-            rules.layout.check_epoch(done.epoch)
         sources[name] = done
     epoch, commit = work.epoch, work.commit
     if not by_position:
-        rules.layout.check_epoch(state.base_epoch)
         epoch[:], commit = state.base_epoch, by_offset(batch)
-    out = ordered(batch, epoch, commit, state.with_sources(sources), rules.layout, rules.policy)
+    out = ordered(batch, epoch, commit, state.with_sources(sources), rules.layout)
     out.transaction, out.trace = work.commit, trace
     out.keep, out.recheck, out.steps, out.skipped = work.keep, work.recheck, work.steps, work.skipped
     drop_truncated(batch, out, state)
@@ -109,7 +106,7 @@ def _stated(batch: ChangeBatch, state: State, rules: Rules) -> Sequenced:
     """
     epoch, number = np.zeros(len(batch), dtype=np.int64), batch.commit[:, 1].astype(np.int64)
     place = number if rules.layout.kind == "narrow" else np.zeros_like(number)
-    out = ordered(replace(batch, offset=place), epoch, batch.commit, state, rules.layout, rules.policy)
+    out = ordered(replace(batch, offset=place), epoch, batch.commit, state, rules.layout)
     gone = batch.op == Op.DELETE
     out.version[gone] = out.leaving[gone]
     if len(batch):
@@ -198,11 +195,10 @@ def ordered(
     commit: Words,
     state: State,
     layout: Layout,
-    policy: VersionPolicy,
 ) -> Sequenced:
     """Versions of events whose epochs and commit positions are known; all of them are kept."""
-    version = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts), policy.floor)
-    leaving = layout.lift(layout.pack(epoch, commit, batch.offset, batch.source_ts, half=0), policy.floor)
+    version = layout.pack(epoch, commit, batch.offset, batch.source_ts)
+    leaving = layout.pack(epoch, commit, batch.offset, batch.source_ts, half=0)
     n = len(batch)
     keep, recheck = np.ones(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
     return Sequenced(keep, epoch, commit, commit, version, leaving, recheck, state)

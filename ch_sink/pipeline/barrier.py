@@ -15,7 +15,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Op, UnknownColumn
 from ch_sink.model.floor import NO_FLOOR, Floor
 from ch_sink.order import Sequenced, State
-from ch_sink.order.version import to_int
+from ch_sink.order.version import POSITION_SHIFT, to_int
 from ch_sink.pipeline.target import Target
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import TargetTable
@@ -189,8 +189,7 @@ def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: T
     if not state.alone and target.layout.kind == "wide":
         # Offsets of different partitions do not compare. Rows that the truncate's own transaction wrote after it
         # (TRUNCATE, then INSERT) must stay, whichever partition they are on.
-        lift = target.policy.versions.floor
-        version = ((version - lift) >> 32 << 32) + lift
+        version = version >> POSITION_SHIFT << POSITION_SHIFT
     return Barrier(
         "truncate",
         int(batch.offset[event]) + 1,

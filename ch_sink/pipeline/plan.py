@@ -109,7 +109,7 @@ def in_given_order(
     epoch = np.array([e for e, _ in given], dtype=np.int64)
     transaction = np.array([[c >> 64, c & 0xFFFFFFFFFFFFFFFF] for _, c in given], dtype=np.uint64).reshape(-1, 2)
     commit = by_offset(batch) if state.by_offset else transaction
-    order = ordered(batch, epoch, commit, state, target.layout, target.policy.versions)
+    order = ordered(batch, epoch, commit, state, target.layout)
     order.transaction = transaction
     # A truncate may have arrived while they waited, or the table been filled from the source.
     drop_truncated(batch, order, state)

@@ -19,8 +19,6 @@ from ch_sink.types.sql import columns_in
 
 __all__ = ["Target"]
 
-_INTERNAL = layout_for("UInt128")
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -41,12 +39,12 @@ class Target:
         """Prepare a table.
 
         Raises:
-            TableError: its version column cannot hold an order, or it lacks a column that the user adds.
+            TableError: its version column holds no order above the floor, or it lacks a column that the user adds.
         """
         _expect_added(table, policy)
         name = version_column(table)
         column = table.column(name) if name else None
-        layout = layout_for(column.type) if column else _INTERNAL
+        layout = layout_for(column.type if column else "UInt128", policy.versions.floor)
         return Target(table, policy, layout, System.of(table, layout if column else None))
 
     def stored_key(self, key: Sequence[str]) -> tuple[str, ...]:

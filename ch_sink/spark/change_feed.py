@@ -5,21 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ch_sink.config import Config, load_rows
+from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Op
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.spark.change_rows import (
-    BUCKET,
-    BUCKETS,
-    NUMBER,
-    OP,
-    ChangeRows,
-    bucket,
-    expect_served,
-    expect_stated_versions,
-)
+from ch_sink.spark.change_rows import BUCKETS, ChangeRows, bucket
 from ch_sink.spark.foreach_batch import Given, applied, with_hints
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
+from ch_sink.spark.stored_versions import expect_served, expect_stated_versions
 from ch_sink.stream.tasks import Execute
 
 if TYPE_CHECKING:

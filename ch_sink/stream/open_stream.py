@@ -201,7 +201,8 @@ class OpenStream:
         """Raise the error of the first task that failed; log the others."""
         failed = [r for r in results if r.failure is not None]
         for other in failed[1:]:
-            log.error("partition %d: %s", other.partition, other.failure)
+            if str(other.failure) != str(failed[0].failure):  # else they were stored together
+                log.error("partition %d: %s", other.partition, other.failure)
         for first in failed[:1]:
             assert first.failure is not None
             if isinstance(first.failure, DataLoss) and self.settings.on_data_loss == "continue":

@@ -207,7 +207,7 @@ def _version(target: Target, epoch: int, commit: int, offset: int) -> int:
         np.zeros(1, dtype=np.int64),
         half=0,
     )
-    return to_int(target.layout.lift(words, target.policy.versions.floor), 0)
+    return to_int(words, 0)
 
 
 def _steps(table: TargetTable, mark: str, bound: int, mine: str) -> list[str]:

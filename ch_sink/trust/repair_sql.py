@@ -100,7 +100,7 @@ def _of_each_source(target: Target, offset: int, state: State, *, alone: bool) -
     ``alone``: no database is to come of which nothing has been seen.
     """
     if not offset:
-        return [-1]  # the first change has 1, and what leaves its place by it 0
+        return [target.layout.floor - 1]  # the first change has floor + 1, and what leaves its place by it the floor
     last = [(state.epoch, offset - 1)]
     if state.strategy in ("", "source_position"):  # no change yet: its position may be below the offset
         last = [(s.epoch, s.commit) for s in state.sources.values()] or [(state.epoch, 0)]
@@ -112,8 +112,7 @@ def _of_each_source(target: Target, offset: int, state: State, *, alone: bool) -
         np.full(len(last), offset - 1, dtype=np.int64),
         np.zeros(len(last), dtype=np.int64),
     )
-    lifted = target.layout.lift(words, target.policy.versions.floor)
-    return [to_int(lifted, at) for at in range(len(last))]
+    return [to_int(words, at) for at in range(len(last))]
 
 
 def ceiling_of(table: TargetTable, key: Sequence[str], last: int) -> int:

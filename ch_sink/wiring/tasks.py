@@ -84,6 +84,8 @@ def task_ports(
             Fencing(begin),
             task.changed if isinstance(task, RangeTask) else "",
             settled=isinstance(task, RangeTask) and task.settled,
+            first=isinstance(task, RangeTask) and task.first,
+            grouped=isinstance(task, RangeTask) and task.short,
             deadline=patience(task, config.handover_deadline),
         ),
     )

@@ -159,8 +159,12 @@ def test_check_warns_of_rows_that_something_else_wrote(config, client, database,
     client.command(f"INSERT INTO {database}.kc (id, k, _version) VALUES (1, 1, 77)")
     capsys.readouterr()
     assert leave("check", config(), "--json") == 0
-    assert "77" in findings(capsys)["versions"]["detail"]
-    assert leave("check", config(version="{floor: 77}"), "--json") == 0
+    found = findings(capsys)["versions"]
+    assert "77" in found["detail"]
+    assert leave("init", config(), "--apply") == 0
+    assert "floor: 4294967296" in capsys.readouterr().err
+    assert found["remedy"] == "version:\n  floor: 4294967296"
+    assert leave("check", config(version="{floor: 4294967296}"), "--json") == 0
     assert findings(capsys) == {}
 
 

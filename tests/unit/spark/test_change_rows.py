@@ -10,24 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP, RowDecoder
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order.sequence import Rules
 from ch_sink.pipeline.target import Target
 from ch_sink.spark.change_feed import OPS
-from ch_sink.spark.change_rows import (
-    BUCKET,
-    NUMBER,
-    OP,
-    ChangeRows,
-    Newer,
-    RowDecoder,
-    _Numbered,
-    expect_served,
-    expect_stated_versions,
-)
+from ch_sink.spark.change_rows import ChangeRows, _Numbered
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
+from ch_sink.spark.stored_versions import Newer, expect_served, expect_stated_versions
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
