@@ -25,7 +25,7 @@ from ch_sink.discovery.connector_findings import (
 )
 from ch_sink.discovery.init_plan import plan_init
 from ch_sink.discovery.look import Sampled, look_into, schema_for
-from ch_sink.discovery.other_rows import floor_finding
+from ch_sink.discovery.other_rows import other_rows
 from ch_sink.discovery.servers import replica_findings, servers_of
 from ch_sink.discovery.value_findings import computed_findings, document_findings, value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
@@ -137,7 +137,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
     yield from _other_tables(config, client, key, table)
     yield from _rollups(config, client, table)
     yield from _progress(config, client, topic)
-    yield from _other_rows(config, client, table)
+    yield from _other_rows(config, client, table, key)
 
 
 def _no_table(error: ChSinkError) -> Finding:
@@ -265,9 +265,9 @@ def _rollups(config: Config, client: Client, table: TargetTable) -> Iterator[Fin
         )
 
 
-def _other_rows(config: Config, client: Client, table: TargetTable) -> Iterator[Finding]:
+def _other_rows(config: Config, client: Client, table: TargetTable, key: tuple[str, ...]) -> Iterator[Finding]:
     try:
-        found = floor_finding(config, client, table)
+        found = other_rows(config, client, table, key)
     except ClickHouseError as error:
         yield Finding("fail", "versions", str(error), error.hint)
     else:

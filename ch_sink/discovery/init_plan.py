@@ -17,16 +17,18 @@ from ch_sink.clickhouse import (
 from ch_sink.config import Config
 from ch_sink.discovery.job_topics import existing_tables
 from ch_sink.discovery.look import Sampled, look_into, schema_for
-from ch_sink.discovery.other_rows import floor_finding
+from ch_sink.discovery.other_rows import other_rows
 from ch_sink.discovery.servers import expect_same_engine
 from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
 from ch_sink.discovery.wiring import client_of, key_columns, table_spec, topic_offsets
 from ch_sink.errors import AccessDenied, ChSinkError, ClickHouseError, TableError, TableNotFound
-from ch_sink.table.checks import Finding
+from ch_sink.table.checks import Finding, deletes_finding
 from ch_sink.table.ddl import Statement, init_statements
 from ch_sink.table.evolve import alter, altering, existing_statements, planned_table, unseen_statements
 from ch_sink.table.model import TargetTable
+from ch_sink.table.other_sinks import unused_mark
 from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.types.connect import RowSchema
 
 __all__ = [
     "InitPlan",
@@ -79,7 +81,7 @@ def plan_init(
                 f"the columns of the table are not known: {seen.why}",
                 hint="Run init again once the topic holds change events, or create the table by hand.",
             )
-        return replace(_unseen(config, seen.why, existing, spec), findings=_other_rows(config, client, existing))
+        return replace(_unseen(config, seen.why, existing, spec), findings=_other_rows(config, client, existing, None))
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
             notes.append(
@@ -98,7 +100,7 @@ def plan_init(
         table = planned_table(existing, schema_for(seen, existing) or seen.schema, spec)
         statements += _rollups(config, client, table, notes)
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
-        found += _other_rows(config, client, existing)
+        found += _other_rows(config, client, existing, schema_for(seen, existing))
         return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
     chosen = config.engine is not None or "engine" in config.init.model_fields_set
@@ -121,12 +123,15 @@ def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) ->
     return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), spec, (note,))
 
 
-def _other_rows(config: Config, client: Client | None, existing: TargetTable) -> tuple[Finding, ...]:
-    found: Finding | None = None
+def _other_rows(
+    config: Config, client: Client | None, existing: TargetTable, schema: RowSchema | None
+) -> tuple[Finding, ...]:
+    """What the table and its rows need if another writer has left them."""
+    found = [deletes_finding(existing, config.policy().changes)] if unused_mark(existing) else []
     if client is not None:
         with suppress(AccessDenied):  # who creates tables need not be allowed to read them
-            found = floor_finding(config, client, existing)
-    return (found,) if found is not None else ()
+            found.append(other_rows(config, client, existing, key_columns(config, schema, existing)))
+    return tuple(finding for finding in found if finding is not None)
 
 
 def _rollups(config: Config, client: Client | None, table: TargetTable, notes: list[str]) -> list[Statement]:

@@ -11,10 +11,11 @@ from ch_sink.table.ddl import partitions_apart, view_of
 from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.model import Family, TargetTable, clashes
+from ch_sink.table.other_sinks import unused_mark, with_mark
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in, quote
 
-__all__ = ["Finding", "Situation", "check_table"]
+__all__ = ["Finding", "Situation", "check_table", "deletes_finding"]
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -84,16 +85,25 @@ def _engine(here: Situation) -> Iterable[Finding]:
     text = ", ".join(f"{role} {name}" for role, name in roles if name)
     where = f", through Distributed {table.qualified}" if table.distributed else ""
     yield Finding("ok", "engine", f"{engine.name}{where}" + (f" ({text})" if text else ""))
-    deletes_lost = engine.is_deleted_column is None and engine.sign_column is None
-    if engine.family is Family.REPLACING and deletes_lost:
-        level: Level = "warn" if here.policy.deletes == "ignore" else "fail"
-        effect = "deletes are ignored (deletes: ignore)" if level == "warn" else "the first delete stops the stream"
-        yield Finding(
-            level,
-            "deletes",
-            f"{engine.name}({engine.version_column}) has no is_deleted and no sign column: {effect}",
-            "\n".join(f"{text};" for text in alter(table, ["ADD COLUMN IF NOT EXISTS `_sign` Int8 DEFAULT 1"])),
-        )
+    if (deletes := deletes_finding(table, here.policy)) is not None:
+        yield deletes
+
+
+def deletes_finding(table: TargetTable, policy: ChangePolicy) -> Finding | None:
+    """What becomes of deletes if the engine marks none; None if it does."""
+    engine, ignored = table.engine, policy.deletes == "ignore"
+    if engine.family is not Family.REPLACING or engine.is_deleted_column or engine.sign_column:
+        return None
+    level: Level = "warn" if ignored else "fail"
+    effect = "deletes are ignored (deletes: ignore)" if ignored else "the first delete stops the stream"
+    why, remedy = (
+        "has no is_deleted and no sign column",
+        alter(table, ["ADD COLUMN IF NOT EXISTS `_sign` Int8 DEFAULT 1"]),
+    )
+    if mark := unused_mark(table):
+        why, remedy = f"does not know that {mark} marks deleted rows, and shows them", with_mark(table, mark)
+    detail = f"{engine.name}({engine.version_column}) {why}: {effect}"
+    return Finding(level, "deletes", detail, "\n".join(f"{text};" for text in remedy))
 
 
 def _version(here: Situation) -> Iterable[Finding]:
@@ -194,10 +204,26 @@ def _key(here: Situation) -> Iterable[Finding]:
         )
     else:
         yield Finding("ok", "sorting key", f"({', '.join(table.sorting_key)}) contains the key ({', '.join(here.key)})")
+    yield from _unfilled(here)
     nullable = [n for n in here.key if (c := table.column(n)) is not None and parse_type(c.type).nullable]
     if nullable:
         yield Finding(
             "warn", "key", f"{', '.join(nullable)} can be null: ClickHouse sorts all nulls of it as one value"
+        )
+
+
+def _unfilled(here: Situation) -> Iterable[Finding]:
+    """Columns of the sorting key whose value no event and no setting states."""
+    table, names = here.table, [c.name for c in here.table.columns if not c.default_kind]
+    filled = {*here.source_columns, *here.key, *table.system_columns, *(name for name, _ in table.added)}
+    unfilled = sorted(columns_in(", ".join(table.sorting_elements) or "tuple()", names) - filled)
+    if here.source_columns and unfilled:
+        yield Finding(
+            "warn",
+            "sorting key",
+            f"no event states {', '.join(unfilled)}: rows of the stream have the default there, and do not replace "
+            "rows to which another writer gave other values",
+            "columns:\n  add:\n" + "\n".join(f"    {name}: \"'…'\"" for name in unfilled),
         )
 
 

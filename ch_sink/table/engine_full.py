@@ -11,7 +11,7 @@ from ch_sink.errors import TableError
 from ch_sink.table.model import Engine, Family
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.sql import Kind, Token, closing, identifier, split_commas, string_value, tokenize
+from ch_sink.types.sql import Kind, Token, closing, identifier, literal, split_commas, string_value, tokenize
 
 __all__ = [
     "DistributedOver",
@@ -20,6 +20,7 @@ __all__ = [
     "is_version_type",
     "parse_engine",
     "refusal",
+    "settings_sql",
     "to_engine",
 ]
 
@@ -213,6 +214,16 @@ def _settings(text: str) -> tuple[tuple[str, str], ...]:
         value = tokens[2].value if len(tokens) == 3 else item[tokens[2].start : tokens[-1].end]
         pairs.append((tokens[0].value, value))
     return tuple(pairs)
+
+
+def settings_sql(settings: Sequence[tuple[str, str]]) -> str:
+    """The clause SETTINGS; empty without settings."""
+    # The values are texts without quotes, and expressions such as ``disk(…)`` whole.
+    values = (
+        f"{name} = {value if value.replace('.', '', 1).isdigit() or value.endswith(')') else literal(value)}"
+        for name, value in settings
+    )
+    return f"SETTINGS {', '.join(values)}" if settings else ""
 
 
 def _modern(clause: EngineClause) -> EngineClause:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import Client, detect, max_version
+from ch_sink.clickhouse import detect, has_rows, max_version
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.address import counted
 from ch_sink.model.values import TopicState
@@ -43,7 +43,6 @@ __all__ = [
     "expect_keyed",
     "expect_refillable",
     "filler",
-    "has_rows",
     "new_run",
     "new_table",
     "of_table",
@@ -276,12 +275,6 @@ def other_table(refill: Refill, handover: Handover | None) -> Iterator[NewTable]
         raise
     finally:
         fold.close()
-
-
-def has_rows(client: Client, table: TargetTable) -> bool:
-    """Whether the table has a row, whatever readers see of it."""
-    sql = f"SELECT 1 AS one FROM {table.qualified} LIMIT 1"
-    return bool(client.rows(sql, of=table, doing=f"look into {table.qualified}"))
 
 
 @contextmanager

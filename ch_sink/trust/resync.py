@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from ch_sink.clickhouse import detect
+from ch_sink.clickhouse import detect, has_rows
 from ch_sink.errors import StreamFailed
 from ch_sink.model.address import counted
 from ch_sink.model.change import Op
@@ -39,7 +39,6 @@ from ch_sink.trust.refill import (
     expect_keyed,
     expect_refillable,
     filler,
-    has_rows,
     new_run,
     new_table,
     of_table,

@@ -4,7 +4,7 @@ import pytest
 
 from ch_sink.clickhouse import Client, detect
 from ch_sink.config import Config
-from ch_sink.discovery.other_rows import floor_finding
+from ch_sink.discovery.other_rows import other_rows
 from ch_sink.model.policy import policy_of
 from ch_sink.table.checks import Finding
 
@@ -21,7 +21,7 @@ def found(client: Client, database: str, kind: str, newest: str, floor: int = 0)
             "version": {"floor": floor},
         }
     )
-    return floor_finding(config, client, detect(client, database, "t", policy_of()))
+    return other_rows(config, client, detect(client, database, "t", policy_of()), ("id",))
 
 
 @pytest.mark.parametrize(
