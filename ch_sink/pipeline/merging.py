@@ -69,7 +69,7 @@ def merge_chunk(
     if batch.key is None:
         return _without_keys(batch, records, order, target, state)
     target.expect_still_rows(tuple(batch.key.column_names))
-    scope = target.scope(batch, source)
+    scope = target.scope(batch, source, letters=state.letters or bool(batch.bad))
     resolved = resolve(
         batch,
         records,
