@@ -170,7 +170,7 @@ def _values_kept(config: Config, client: Client, table: TargetTable) -> Iterator
             yield Finding(
                 "warn",
                 "round trip",
-                f"no values were stored and read back, since the user may have no table for it: {error}",
+                f"the round trip of values was not tested: the user may not create a table for it: {error}",
                 f"GRANT CREATE TABLE, DROP TABLE, SELECT, INSERT ON {quote(table.database)}.* "
                 f"TO {quote(config.clickhouse.username)};",
             )
@@ -188,9 +188,9 @@ def _values_kept(config: Config, client: Client, table: TargetTable) -> Iterator
                 "Upgrade the server, or give the column another type (docs/servers.md).",
             )
         elif not one.refused:
-            yield Finding("warn", "round trip", f"no column has this type, and none may get it: {one.why}")
+            yield Finding("warn", "round trip", f"no column has this type now, and none may use it: {one.why}")
     if not changed:
-        yield Finding("ok", "round trip", f"values of {len(FAMILIES)} risky types come back as they were sent")
+        yield Finding("ok", "round trip", f"values of {len(FAMILIES)} risky types are returned as sent")
 
 
 def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:

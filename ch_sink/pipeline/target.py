@@ -70,7 +70,7 @@ class Target:
         return not versioned or self.layout.kind == "time"
 
     def top_version(self, rows: pa.Table) -> int:
-        """The highest version of rows to insert; 0 if they have none, or one that is no position."""
+        """The highest version of rows to insert; 0 if they have none, or one that is not a position."""
         name = self.system.version
         if name is None or self.layout.kind != "wide" or name not in rows.column_names or not rows.num_rows:
             return 0
@@ -89,8 +89,8 @@ class Target:
         if moving:
             raise StreamFailed(
                 f"{self.table.qualified} has times as versions, and {', '.join(sorted(moving))} outside the key "
-                f"({', '.join(key)}) in its sorting or partition key: of a row and the mark at the place that it left "
-                "in the same moment, nothing tells which is newer",
+                f"({', '.join(key)}) in its sorting or partition key: a row and the delete mark that it "
+                "leaves behind have the same version, so neither is newer",
                 hint="Recreate the table with a version column UInt128 (`ch_sink init`), or sort and partition it by "
                 "columns of the key only.",
             )
@@ -196,7 +196,7 @@ def _expect_added(table: TargetTable, policy: Policy) -> None:
         if column is None or not column.insertable:
             raise TableError(
                 f"{table.qualified} lacks the column {name!r} of columns.add",
-                hint="Add it by `ch_sink init CONFIG --apply`.",
+                hint="Add it with `ch_sink init CONFIG --apply`.",
             )
         if name in table.system_columns:
             raise TableError(
@@ -207,5 +207,5 @@ def _expect_added(table: TargetTable, policy: Policy) -> None:
             raise TableError(
                 f"{table.qualified} takes the rows of several topics (merge: true), but is not sorted by {name!r}: the "
                 "engine would merge rows of different topics",
-                hint=f"Recreate the table with {name!r} in ORDER BY; `ch_sink init` creates it so.",
+                hint=f"Recreate the table with {name!r} in ORDER BY; `ch_sink init` creates it that way.",
             )

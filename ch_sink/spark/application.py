@@ -1,4 +1,4 @@
-"""The Spark application of a job: started once a stream is open, waited for by the first batch.
+"""The Spark application of a job: started while its streams open, waited for by the first batch.
 
 A call that fails may be the fault of a stream's task, or of Spark: its JVM was killed, its master dropped the
 application, no executor is left. So Spark is asked to run a task of one row. If it cannot, the job ends with SparkLost.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ch_sink.config import Config
 from ch_sink.errors import ChSinkError, SparkLost
 from ch_sink.spark.probe import cause
-from ch_sink.spark.session import JvmStart, build_application
+from ch_sink.spark.session import JvmStart, build_application, disconnect
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.process import Stop, Stopped
 
@@ -50,6 +50,8 @@ class Application:
         self._failure: ChSinkError | None = None
         self._thread: threading.Thread | None = None
         self._starting = False
+        self._needed = False
+        """A batch waits for Spark, or has run on it."""
         self._calls = 0
         """Calls whose tasks may run."""
 
@@ -74,6 +76,7 @@ class Application:
 
     def execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """See Execute. Raises SparkLost, from then on always, if Spark runs no tasks any more."""
+        self._needed = True
         executor = self._ready()
         try:
             with self._call(), _watched(executor):
@@ -132,9 +135,15 @@ class Application:
                 self._executor.cancel()
 
     def close(self) -> None:
-        """Wait until nothing of this is under way; the session stays."""
-        if self._thread is not None:
-            self._thread.join(_START_SECONDS)
+        """Wait until nothing of this is under way; the session stays. A start that no batch waits for is given up."""
+        if self._thread is None:
+            return
+        given_up = self._started is not None and not self._needed and self._executor is None
+        if given_up and self._started is not None:
+            self._started.jvm.kill()
+        self._thread.join(_START_SECONDS)
+        if given_up and not self._thread.is_alive():
+            disconnect()
 
     def _try(self) -> None:
         with suppress(Exception, Stopped):
@@ -158,7 +167,7 @@ class Application:
                         raise InterruptedError("the job is stopping") from error
                     self._failure = SparkLost(
                         f"Spark did not start: {cause(error)}",
-                        hint="See what Spark printed, and whether its master answers; then start the job again.",
+                        hint="Check what Spark printed and whether its master answers; then start the job again.",
                     )
                     raise self._failure from error
                 self._starting = False

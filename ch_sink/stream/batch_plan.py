@@ -133,7 +133,7 @@ class BatchPlanner:
                 moved[p] = (start, self._state_behind(states.at(p, offset), start < offset), counts)
                 gone = (offset, start - 1, "lost") if lost else (start, offset - 1, "cut off after they were read")
                 what = "offsets {} to {} were {}".format(*gone)
-                log.warning("topic %s partition %d: %s; reading goes on at %d", state.topic, p, what, start)
+                log.warning("topic %s partition %d: %s; reading continues at %d", state.topic, p, what, start)
         if moved:
             self._record(state, moved)
         for p, (offset, known, counts) in moved.items():
@@ -155,7 +155,7 @@ class BatchPlanner:
             found = {p: min(max(offset, state.low[p]), state.high[p]) for p, offset in committed.items()}
             log.warning(
                 "topic %s: the ledger knows nothing of it, but the consumer group has committed offsets; "
-                "reading goes on from those instead of the latest: %s",
+                "reading continues from those instead of the latest: %s",
                 *(state.topic, found),
             )
             return {p: found.get(p, offset) for p, offset in at.at.items() if p not in reached}

@@ -142,7 +142,7 @@ def _version(here: Situation) -> Iterable[Finding]:
             "fail",
             "version column",
             f"{column.name} {column.type} orders by source time, and {', '.join(sorted(moving))} outside the key "
-            "decides where a row is: of a row and the mark at the place that it left in one moment, none is newer",
+            "decides where a row is: of a row and the delete mark that it leaves behind in one moment, none is newer",
             "Recreate the table with a version column UInt128, or sort and partition it by columns of the key only.",
         )
     elif timed:
@@ -150,7 +150,7 @@ def _version(here: Situation) -> Iterable[Finding]:
             "warn",
             "version column",
             f"{column.name} {column.type} orders by source time: changes of one key within its precision tie, "
-            "and the one inserted last wins",
+            "and the last inserted wins",
         )
     else:
         yield Finding("ok", "version column", f"{column.name} {column.type}")
@@ -304,7 +304,7 @@ def _settings(here: Situation) -> Iterable[Finding]:
             "settings",
             f"user {here.server.user if here.server else ''} may not change {name} ({value or 'empty'}), on which "
             "inserts depend: changes would be stored twice or lost",
-            f"Take the constraint on {name} out of the user's profile.",
+            f"Remove the constraint on {name} from the user's profile.",
         )
 
 

@@ -177,7 +177,7 @@ class NewTable:
             begun = start()
             position = reader.settled(self.refill.settle)
             if not position:
-                say("it is not known which changes the rows show; those that are under way are applied once more")
+                say("unknown which changes the rows already contain; changes in flight are applied again")
             floors = _floors(self.refill, topic, begun.at, position, begun.epoch)
             self.fold.begin(begun.at, begun.states, (*begun.facts, *floors))
             rows, passes = _loaded(self.refill, self.table, reader, made, begun.version, say)
@@ -347,5 +347,5 @@ def expect_good_records(refill: Refill, fold: Fold, below: Mapping[int, int]) ->
         raise StreamFailed(
             f"{counted(len(bad), 'record')} of the topic cannot be applied, first that at offset {first.offset} of "
             f"partition {first.partition}: {first.reason}",
-            hint="Let `ch_sink run` read them first, which makes them dead letters, or mend the configuration.",
+            hint="Let `ch_sink run` read them first, which makes them dead letters, or correct the configuration.",
         )
