@@ -174,7 +174,7 @@ class Application:
                         raise InterruptedError("the job is stopping") from error
                     self._failure = SparkLost(
                         f"Spark did not start: {cause(error)}",
-                        hint="See what Spark printed, and whether its master answers; then start the job again.",
+                        hint="Check what Spark printed and whether its master answers; then start the job again.",
                     )
                     raise self._failure from error
                 self._starting = False

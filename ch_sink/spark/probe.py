@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["cause", "expect_equipped", "runs_tasks"]
 
 _HINT = (
-    "Give the executors' Python the driver's version and the packages of ch-sink, or send an environment along "
+    "Install the driver's Python version and the packages of ch-sink on the executors, or ship an environment "
     "(docs/cluster.md, What executors need)."
 )
 _DAEMON = "Error from python worker:"
