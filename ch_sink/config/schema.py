@@ -44,7 +44,7 @@ clickhouse:
 create_tables: true                   # on first sight of a topic; else run `ch_sink init FILE --apply`
 # engine: replacing                   # sign-replacing, collapsing, versioned-collapsing, append
 # discovery_interval: 30 seconds      # how often new and deleted topics are looked for
-# retry_for: 1 hour                   # how long a server that does not answer is waited for; or unlimited
+# retry_for: 1 hour                   # how long unavailable servers are retried; or unlimited
 
 # What to do with events
 # evolve: fail                        # the source has new columns: add_columns, ignore, fail

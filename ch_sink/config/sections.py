@@ -119,7 +119,7 @@ def _address(value: str) -> str:
     try:
         return str(Address.parse(value, "address"))
     except ConfigError as error:
-        raise ValueError("is no address; write HOST:PORT, for example 127.0.0.1:9095") from error
+        raise ValueError("is not an address; write HOST:PORT, for example 127.0.0.1:9095") from error
 
 
 _TEXT_OR_NUMBER = WithJsonSchema({"type": ["number", "string"]})

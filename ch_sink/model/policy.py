@@ -184,7 +184,7 @@ def _places() -> dict[str, tuple[str, str]]:
 def policy_of(**choices: Any) -> Policy:
     """A policy from flat names, as in ``policy_of(truncate="apply", version_floor=5)``.
 
-    Raises TypeError for a name that is no choice.
+    Raises TypeError for a name that is not a choice.
     """
     groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
     for name, choice in choices.items():
@@ -203,7 +203,7 @@ class TopicProfile:
     """
 
     connector: str = ""
-    """``source.connector`` of the rows (``flattened`` or ``flattened:<connector>`` if they are no envelopes)."""
+    """``source.connector`` of the rows (``flattened`` or ``flattened:<connector>`` if they are not envelopes)."""
     key_columns: tuple[str, ...] = ()
     """Names of the key's columns, in the key's order."""
     key_source: Literal["", "configuration", "row", "null value"] = ""

@@ -80,7 +80,7 @@ class Layout:
             above = f" above version.floor {self.floor}" if self.floor else ""
             raise StreamFailed(
                 f"epoch {epoch} does not fit the version column ({self.clickhouse_type}, at most {self.epochs}{above})",
-                hint="recreate the table with `ch_sink init`, with a UInt128 version, and fill it by a new snapshot",
+                hint="recreate the table with `ch_sink init`, with a UInt128 version, and take a new snapshot",
             )
 
     def pack(

@@ -113,7 +113,7 @@ class StreamTable:
         return known and (start == str(intent.start) or intent.start % intent.chunk_offsets == 0)
 
     def highest_version(self) -> int | None:
-        """The highest version of the stream's rows, −1 if there are none, None if versions are no positions."""
+        """The highest version of the stream's rows, −1 if there are none, None if versions are not positions."""
         if self.target.layout.kind != "wide" or self.target.system.version is None:
             return None
         return self._admin.highest_version(self.now)
@@ -201,10 +201,11 @@ class OpenStream:
         """Raise the error of the first task that failed; log the others."""
         failed = [r for r in results if r.failure is not None]
         for other in failed[1:]:
-            log.error("partition %d: %s", other.partition, other.failure)
+            if str(other.failure) != str(failed[0].failure):  # else they were stored together
+                log.error("partition %d: %s", other.partition, other.failure)
         for first in failed[:1]:
             assert first.failure is not None
             if isinstance(first.failure, DataLoss) and self.settings.on_data_loss == "continue":
-                hint = "The topic's watermarks say that these offsets are there: see whether its brokers agree."
+                hint = "The topic's watermarks say that these offsets are there: check whether its brokers agree."
                 raise DataLoss(str(first.failure), hint=hint)
             raise first.failure

@@ -54,7 +54,7 @@ _FITS = f"v -> v >= 0 AND NOT has({U}.{USED}, v)"
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """The highest versions that a repair may write by itself, None if versions are no numbers."""
+    """The highest versions that a repair may write by itself, None if versions are not numbers."""
 
     row: int | None = None
     mark: int | None = None
@@ -128,7 +128,7 @@ def ceiling_of(table: TargetTable, key: Sequence[str], last: int) -> int:
 
 
 def too_new(table: TargetTable, highest: int | None) -> str:
-    """The condition on differences whose versions leave no room for a repair; empty if versions are no numbers.
+    """The condition on differences whose versions leave no room for a repair; empty if versions are not numbers.
 
     ``highest``: `ceiling_of` the highest version of the stream.
     """

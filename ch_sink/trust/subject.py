@@ -143,6 +143,6 @@ def expect_condition(subject: Subject, condition: str) -> None:
         if error.temporary or isinstance(error, AccessDenied):
             raise
         raise StreamFailed(
-            f"--where {condition} is no condition over {table}: {error}",
+            f"--where {condition} is not a condition over {table}: {error}",
             hint=f"Write SQL over its columns: {', '.join(column.name for column in subject.columns)}.",
         ) from None

@@ -216,7 +216,7 @@ def test_a_stream_is_named_after_the_file(config, topic, capsys):
     assert leave("status", config(), "nothing") == 2
     assert "no stream is named nothing" in capsys.readouterr().err
     assert leave("status", "nothing") == 2
-    assert "nothing is no file" in capsys.readouterr().err
+    assert "nothing is not a file" in capsys.readouterr().err
     assert leave("status", "nothing.yaml") == 2
     assert "nothing.yaml" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.memory.ledger import MemoryFence
+from ch_sink.memory.ledger import MemoryFence, MemoryGroupFence
 from ch_sink.ports import RangeSummary
 from ch_sink.testing import POINTS, Fault, KillSwitch
 from tests.support.cases import Case, drawn, faults_of_run
@@ -100,9 +100,10 @@ def test_every_point_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(POINTS) - set(met) <= {"before alter", "after alter", "before dead letters", "after dead letters"}
 
 
-def test_without_fences_a_second_job_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fence", [MemoryFence, MemoryGroupFence])
+def test_without_fences_a_second_job_is_seen(fence: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the comparison can fail, and what it finds is shrunk to what matters."""
-    monkeypatch.setattr(MemoryFence, "check", lambda self: None)
+    monkeypatch.setattr(fence, "check", lambda self: None)
     chosen = (script for script in scripts(1, 400, 5) if script.case.engine == "collapsing")
     wrong = next(script for script in chosen if any("sum to" in text for text in faults_of_script(script)))
     short = shrunk(wrong)

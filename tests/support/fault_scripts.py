@@ -63,11 +63,11 @@ CODES = (202, 241, 252, 999)
 """Too many queries, out of memory, too many parts, Keeper is away."""
 SCRIPTED = ("replacing", "sign", "collapsing", "versioned", "append")
 POLICY = policy_of(truncate="apply", on_bad_record="fail")
-KNOBS = ("short",) * 8 + ("ordinary", "adverse", "truncates", "long")
+KNOBS = ("short", "wide") + ("short",) * 4 + ("wide",) + ("short",) * 3 + ("ordinary", "adverse", "truncates", "long")
 SWAPS = ("deferred swaps", "oracle", "db2, adverse")
 """Connectors that exchange two keys in one statement and report it row by row."""
 APPENDED = ("short", "ordinary", "adverse", "long")
-SIZES = {"short": (0, 0, 1, 2, 3, 5)}
+SIZES = {"short": (0, 0, 1, 2, 3, 5), "wide": (0, 8, 50, 50)}
 LARGE = (0, 0, 5, 8, 13)
 """Offsets of a chunk as the product cuts it; 0: chunks cut anywhere, by the drawn plan. Most time goes into chunks, and
 most is found in short histories."""
@@ -314,7 +314,8 @@ def run_script(script: Script, rollups: Sequence[RollupChoice] = (), kept: int =
         if keeps:
             around.keep()
         cuts = {} if script.size else batch.cuts
-        made.runner.run([LocalBatch(batch.ranges, cuts, batch.order, script.faults.get(number, ()))])
+        faults = script.faults.get(number, ())
+        made.runner.run([LocalBatch(batch.ranges, cuts, batch.order, faults, groups=1 + script.case.seed % 2)])
     made.runner.stop()
     return made
 
