@@ -31,7 +31,7 @@ from ch_sink.trust.report import Report
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shadow import staying
 from ch_sink.trust.subject import Options, Subject, states_at
-from ch_sink.trust.verify import FOUND, Verified, verified
+from ch_sink.trust.verify import FOUND, Verified, unpaired, verified
 from ch_sink.types.sql import literal
 
 __all__ = [
@@ -139,6 +139,8 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
             say(f"writing {rows} rows")
             mends = statements(found.source, found.target, differences, FOUND, ceilings, kept)
             left = _write(subject, found, mends, query_id)
+        if apply and found.report.unpaired:
+            left += len(unpaired(subject, found.target))
         if apply and (rows or any(one.different for one in found.report.rollups)):
             refilled(subject, say)
         done = Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
