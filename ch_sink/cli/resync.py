@@ -90,7 +90,8 @@ def resync(
 
 def _planned(done: "Resynced", against: str) -> Iterator[str]:
     what = counted(done.rows, "row" if against == "source" else "offset")
-    yield f"{done.table}: has {counted(done.before, 'row')}, would be filled from {what} of the {against}; add --apply to do it"
+    has = counted(done.before, "row")
+    yield f"{done.table}: has {has}, would be filled from {what} of the {against}; add --apply to do it"
     if done.size:
         yield f"needs room for a second table; the present one takes {done.size / 2**20:,.1f} MiB"
     yield from (f"  {change}" for change in done.shape)
