@@ -33,7 +33,7 @@ from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, T
 from ch_sink.model.address import counted
 from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
-from ch_sink.table.checks import Finding, check_table
+from ch_sink.table.checks import Finding, check_table, keyless_finding
 from ch_sink.table.ddl import view_of
 from ch_sink.table.evolve import diff
 from ch_sink.table.facts import ServerFacts
@@ -111,6 +111,8 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
         partitions=partitions,
     )
+    if schema is not None and not schema.key and key and (keyless := keyless_finding(table, partitions)) is not None:
+        yield keyless
     if seen.connector and refusal(seen.connector) is None:
         yield from order_findings(seen.connector, table, config.policy())
     try:

@@ -131,7 +131,7 @@ def _other_rows(
     if client is not None:
         with suppress(AccessDenied):  # who creates tables need not be allowed to read them
             found.append(other_rows(config, client, existing, key_columns(config, schema, existing)))
-    return tuple(finding for finding in found if finding is not None)
+    return tuple(finding for finding in found if finding is not None and finding.level != "ok")
 
 
 def _rollups(config: Config, client: Client | None, table: TargetTable, notes: list[str]) -> list[Statement]:

@@ -327,11 +327,22 @@ def new_run() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def expect_good_records(fold: Fold, below: Mapping[int, int]) -> None:
-    """Raises StreamFailed if a record that the stream has not seen cannot be applied: it would get lost.
+def expect_good_records(refill: Refill, fold: Fold, below: Mapping[int, int]) -> None:
+    """Raises StreamFailed if the new table lacks a change that the stream has, or would have.
 
-    A value that an event leaves out, of a row that was deleted before the rows were read, is no such case.
+    ``below``: partition → offset; below it, records that cannot be read are the stream's own dead letters.
     """
+    lost = fold.unresolved()
+    if lost and refill.subject.unresolved is not None:
+        known = refill.subject.unresolved(fold.topic_id)
+        lost = [letter for letter in lost if (letter.partition, letter.offset) not in known]
+    if lost:
+        first = min(lost, key=lambda letter: (letter.partition, letter.offset))
+        raise StreamFailed(
+            f"the new table lacks {counted(len(lost), 'row')}: the change at offset {first.offset} of partition "
+            f"{first.partition} leaves out a value, and the row that has it was deleted before the source was read",
+            hint="Let the stream read the topic to its end, and run `ch_sink resync` again: it begins behind that.",
+        )
     bad = [
         letter
         for letter in fold.letters.stored.values()

@@ -357,7 +357,7 @@ def _exchanged(refill: Refill, new: NewTable, way: _Way, facts: Mapping[int, Tab
         if way.known is not None:
             _expect_empty(refill, topic_id)
         fold.to(applied)
-        expect_good_records(fold, applied)
+        expect_good_records(refill, fold, applied)
         resolved = _no_longer_waiting(refill, fold, topic_id)
         _expect_same_shape(refill)
         top = new.top()
