@@ -11,6 +11,7 @@ import typer
 from ch_sink.cli.each_stream import EachStream
 from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError
+from ch_sink.observe.step import Step
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
@@ -45,20 +46,23 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="source|topic",
-        help="What holds the truth: the database of the section source, or the topic, folded by key.",
-        show_default="source if the file names it, else topic",
+        help="Reference to compare with: the database in section source, or the topic.",
+        show_default="source if the file has that section, else topic",
     ),
 ]
-Examples = Annotated[int, typer.Option("--examples", metavar="N", min=0, help="How many rows to show for each table.")]
+Examples = Annotated[int, typer.Option("--examples", metavar="N", min=0, help="Differing rows shown for each table.")]
 Sample = Annotated[
-    str, typer.Option("--sample", metavar="SHARE", help="Compare a part of the keys only, e.g. 5%.", show_default=False)
+    str,
+    typer.Option("--sample", metavar="SHARE", help="Compare only this share of the keys, e.g. 5%.", show_default=False),
 ]
 Where = Annotated[
     str, typer.Option("--where", metavar="SQL", help="Compare the rows that meet this condition.", show_default=False)
 ]
 Patience = Annotated[
     float,
-    typer.Option("--patience", metavar="SECONDS", min=0, help="How long to wait for changes that are still under way."),
+    typer.Option(
+        "--patience", metavar="SECONDS", min=0, help="How long to wait for changes that have not arrived yet."
+    ),
 ]
 Parallel = Annotated[
     int,
@@ -66,7 +70,7 @@ Parallel = Annotated[
         "--parallel",
         metavar="N",
         min=0,
-        help="Processes that read the database.",
+        help="Number of processes that read the database.",
         show_default="1 for a small table, up to 4 for a large one",
     ),
 ]
@@ -107,13 +111,18 @@ def share_of(text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise ConfigError(f"--sample {text} is no part of the keys", hint="Write it as 5% or 0.05.")
+        raise ConfigError(f"--sample {text} is not a share of the keys", hint="Write it as 5% or 0.05.")
     return share
 
 
 def say_to(out: Output, about: str = "") -> Callable[[str], None]:
     """Shows what is being done. ``about``: what the lines begin with."""
-    return lambda text: out.doing(f"{about}: {text}" if about else text)
+
+    def say(text: str) -> None:
+        line = f"{about}: {text}" if about else text
+        out.doing(Step(line, text.share) if isinstance(text, Step) else line)
+
+    return say
 
 
 @dataclass(slots=True)

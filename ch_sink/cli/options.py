@@ -34,13 +34,13 @@ __all__ = [
 
 ConfigFiles = Annotated[
     list[Path],
-    typer.Argument(metavar="CONFIG", help="YAML files, each of one topic or of many.", show_default=False),
+    typer.Argument(metavar="CONFIG", help="YAML files, each for one topic or many.", show_default=False),
 ]
 Only = Annotated[
     str | None,
     typer.Option(
         metavar="PATTERN",
-        help="Only the streams whose name, topic or table matches this regular expression as a whole.",
+        help="Only streams whose whole name, topic or table matches this regular expression.",
         show_default=False,
     ),
 ]
@@ -91,7 +91,7 @@ def load_all(
     for note in found.notes:
         out.warn(note)
     for topic in found.empty:
-        out.warn(f"topic {topic} holds no event yet, from which its table could be named; it is left out")
+        out.warn(f"topic {topic} has no event yet that names its table; it is skipped")
     apart = {t: error for t, error in found.refused.items() if wanted(stand_in(jobs, t))}
     if strict or not found.streams:
         found.expect_sound()
@@ -99,7 +99,7 @@ def load_all(
         refused |= apart
     else:
         for topic, error in apart.items():
-            out.warn(f"topic {topic} is left out: {error}")
+            out.warn(f"topic {topic} is skipped: {error}")
     streams = [config for config in found.streams if wanted(config) and topic in ("", config.kafka.topic)]
     if topic and not streams and topic not in (*found.empty, *found.refused):
         raise ConfigError(f"no stream reads topic {topic}", hint="`ch_sink status CONFIG --json` names the topics.")
@@ -125,7 +125,7 @@ def key_of(text: str) -> dict[str, Any]:
     except ValueError:
         made = None
     if not isinstance(made, dict) or not made:
-        raise ConfigError(f"the key {text} is no JSON object", hint="""Write it as '{"id": 7}'.""")
+        raise ConfigError(f"the key {text} is not a JSON object", hint="""Write it as '{"id": 7}'.""")
     return made
 
 
@@ -151,7 +151,8 @@ def expect_some(topics: "TopicWatch", streams: "Sequence[Config]", only: str | N
     """Raise ConfigError if ``--only`` means no stream, and none can come."""
     if only is not None and not streams and not topics.open:
         raise ConfigError(
-            f"--only {only} matches no stream", hint="It is held against the whole name, topic or table of a stream."
+            f"--only {only} matches no stream",
+            hint="The pattern must match the whole name, topic or table of a stream.",
         )
 
 

@@ -9,25 +9,28 @@ from ch_sink.cli.comparing import truth_of
 from ch_sink.cli.each_stream import EachStream
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, one_stream
 from ch_sink.cli.output import Output
-from ch_sink.model.address import counted
+from ch_sink.model.address import counted, grouped
+from ch_sink.observe.step import Step
 
 if TYPE_CHECKING:
     from ch_sink.trust.resync import Resynced
 
 __all__ = ["resync"]
 
-Apply = Annotated[bool, typer.Option("--apply", help="Do it; without it, only say what would be done.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Fill the table; without it, only show what would be done.")]
 Patience = Annotated[
     float,
-    typer.Option("--patience", metavar="SECONDS", min=0, help="How long to wait for changes that are still under way."),
+    typer.Option(
+        "--patience", metavar="SECONDS", min=0, help="How long to wait for changes that have not arrived yet."
+    ),
 ]
 Against = Annotated[
     str,
     typer.Option(
         "--against",
         metavar="source|topic",
-        help="What holds the truth: the database of the section source, or the topic, if it holds its first records.",
-        show_default="source if the file names it, else topic",
+        help="Where the rows come from: the database in section source, or the topic.",
+        show_default="source if the file has that section, else topic",
     ),
 ]
 Into = Annotated[
@@ -35,7 +38,7 @@ Into = Annotated[
     typer.Option(
         "--into",
         metavar="TABLE",
-        help="Fill this empty table of the database instead, of any engine, order and columns; nothing is exchanged.",
+        help="Fill this empty table instead; the stream's table is not touched.",
         show_default=False,
     ),
 ]
@@ -72,7 +75,13 @@ def resync(
             chosen = truth_of(config, against)
             with each.guard(config):
                 refill = refill_of(config, patience, context.obj.check)
-                done = resynced(refill, apply=apply, against=chosen, into=into, say=out.note)
+                done = resynced(
+                    refill,
+                    apply=apply,
+                    against=chosen,
+                    into=into,
+                    say=lambda text: out.doing(text) if isinstance(text, Step) else out.note(text),
+                )
                 documents.append(done.as_json())
                 for line in _planned(done, chosen) if not apply else _done(done, into):
                     out.say(line)
@@ -81,9 +90,10 @@ def resync(
 
 def _planned(done: "Resynced", against: str) -> Iterator[str]:
     what = counted(done.rows, "row" if against == "source" else "offset")
-    yield f"{done.table}: would be filled from {what} of the {against}, has {counted(done.before, 'row')}: --apply"
+    has = counted(done.before, "row")
+    yield f"{done.table}: has {has}, would be filled from {what} of the {against}; add --apply to do it"
     if done.size:
-        yield f"needs room for a second table beside the stream's, which takes {done.size / 2**20:,.1f} MiB"
+        yield f"needs room for a second table; the present one takes {done.size / 2**20:,.1f} MiB"
     yield from (f"  {change}" for change in done.shape)
 
 
@@ -92,10 +102,10 @@ def _done(done: "Resynced", into: str) -> Iterator[str]:
         yield f"{done.table}: {counted(done.rows, 'row')}"
     elif done.start:
         places = ", ".join(f"{offset} of partition {p}" for p, offset in sorted(done.start.items()))
-        yield f"{done.table}: {counted(done.rows, 'row')}; the stream goes on at offset {places}"
+        yield f"{done.table}: {counted(done.rows, 'row')}; the stream continues at offset {places}"
     else:
         yield (
-            f"{done.table}: {counted(done.rows, 'row')}, before {done.before}; "
+            f"{done.table}: {counted(done.rows, 'row')}, {grouped(done.before)} before; "
             f"the stream paused for {done.paused:.1f} seconds"
         )
     yield from (f"  {change}" for change in done.shape)

@@ -44,17 +44,17 @@ _NAMED = 5
 
 
 class LogFormat(StrEnum):
-    """Form of the log's lines."""
+    """Format of log lines."""
 
     text = "text"
     json = "json"
 
 
 LogFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Append the log to this file, too.", show_default=False)
+    Path | None, typer.Option(metavar="FILE", help="Also append the log to this file.", show_default=False)
 ]
 UiAddress = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Serve a page about the job there.", show_default=False)
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve the job's page at this address.", show_default=False)
 ]
 UiToken = Annotated[
     str,
@@ -66,19 +66,17 @@ UiToken = Annotated[
 ]
 UiHosts = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A further name under which the page is reached.", show_default=False),
+    typer.Option(metavar="NAME", help="Another host name for the page, such as a proxy's.", show_default=False),
 ]
 
 
 def run(
     context: typer.Context,
     configs: ConfigFiles,
-    once: Annotated[
-        bool, typer.Option("--once", help="Stop when everything that is in the topics now has been read.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop after reading what is in the topics now.")] = False,
     master: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Spark master; local[*] if none is configured.", show_default=False),
+        typer.Option(metavar="URL", help="Spark master; local[*] by default.", show_default=False),
     ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop when the first stream fails.")] = False,
     only: Only = None,
@@ -87,7 +85,7 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each batch of each stream.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings and errors only.")] = False,
     log_file: LogFile = None,
-    log_format: Annotated[LogFormat, typer.Option(help="Form of the log's lines.")] = LogFormat.text,
+    log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.text,
     ui: UiAddress = None,
     ui_token: UiToken = "",
     ui_host: UiHosts = None,
@@ -98,7 +96,7 @@ def run(
     retry_for. Ctrl-C or SIGTERM stops it after the running batch; started again, it continues where it stopped.
     """
     if verbose and quiet:
-        raise ConfigError("--verbose and --quiet exclude each other", hint="Leave out one of them.")
+        raise ConfigError("--verbose and --quiet exclude each other", hint="Use one of them.")
     from ch_sink.cli.screen import LogOptions, shown
     from ch_sink.observe.job_view import JobWatch
     from ch_sink.observe.live import Live
@@ -181,11 +179,9 @@ def _page(
     server = PageServer(Address.parse(address, "--ui"), JobPage(live, streams), token, hosts)
     log.info("the page is at http://%s:%d/", address.rpartition(":")[0] or "127.0.0.1", server.port)
     if not token and sys.stderr.isatty():
-        log.info("its token, for records and their retry, is %s", server.token, extra=FOR_THE_TERMINAL)
+        log.info("token to see and retry records: %s", server.token, extra=FOR_THE_TERMINAL)
     elif not token:
-        log.info(
-            "the page shows no records and retries none: CH_SINK_UI_TOKEN in the environment sets a token for that"
-        )
+        log.info("the page neither shows nor retries records: set CH_SINK_UI_TOKEN to allow it")
     try:
         yield
     finally:
@@ -216,7 +212,7 @@ def stopped_streams(failures: "Mapping[str, ChSinkError]", of: int) -> ChSinkErr
     error = ChSinkError(
         f"{len(failures)} of {counted(of, 'stream')} stopped: {', '.join(names)}{more}",
         hint=(steps.pop() if len(steps) == 1 else None)
-        or "`ch_sink status` says why; continue with `ch_sink resume` once that is settled.",
+        or "`ch_sink status` shows why; fix it, then run `ch_sink resume`.",
     )
     error.exit_code = max(failure.exit_code for failure in failures.values())
     return error

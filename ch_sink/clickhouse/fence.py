@@ -213,7 +213,7 @@ def readable(table: TargetTable, rows: pa.Table) -> pa.Table:
 def needs_query(table: TargetTable, rows: pa.Table) -> bool:
     """Whether these rows have a null for which a plain insert fails, or stores another value.
 
-    A null that comes as text is no default, and 26.5 stores an empty text for one in a LowCardinality column.
+    A null that comes as text is not a default, and 26.5 stores an empty text for one in a LowCardinality column.
     """
     kinds = (_column(table, name).type for name in rows.column_names if rows.column(name).null_count)
     return any(
@@ -367,12 +367,12 @@ def _still_running(table: TargetTable, cluster: str | None, ids: set[str], patie
     if ids:
         return ClickHouseUnavailable(
             f"an insert of an earlier job into {table.qualified} still runs after {patience:.0f} s (query {min(ids)})",
-            hint="Find it in system.processes and stop it with KILL QUERY; the stream then goes on.",
+            hint="Find it in system.processes and stop it with KILL QUERY; the stream then continues.",
         )
     return ClickHouseUnavailable(
         f"a server of cluster {cluster} has not answered for {patience:.0f} s, and an insert of an earlier job into "
         f"{table.qualified} may still run there",
-        hint="Start it, or take it out of the cluster's configuration; the stream then goes on.",
+        hint="Start it, or remove it from the cluster's configuration; the stream then continues.",
     )
 
 

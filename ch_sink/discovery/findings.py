@@ -33,7 +33,7 @@ from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, T
 from ch_sink.model.address import counted
 from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
-from ch_sink.table.checks import Finding, check_table
+from ch_sink.table.checks import Finding, check_table, keyless_finding
 from ch_sink.table.ddl import view_of
 from ch_sink.table.evolve import diff
 from ch_sink.table.facts import ServerFacts
@@ -111,6 +111,8 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
         partitions=partitions,
     )
+    if schema is not None and not schema.key and key and (keyless := keyless_finding(table, partitions)) is not None:
+        yield keyless
     if seen.connector and refusal(seen.connector) is None:
         yield from order_findings(seen.connector, table, config.policy())
     try:
@@ -168,7 +170,7 @@ def _values_kept(config: Config, client: Client, table: TargetTable) -> Iterator
             yield Finding(
                 "warn",
                 "round trip",
-                f"no values were stored and read back, since the user may have no table for it: {error}",
+                f"the round trip of values was not tested: the user may not create a table for it: {error}",
                 f"GRANT CREATE TABLE, DROP TABLE, SELECT, INSERT ON {quote(table.database)}.* "
                 f"TO {quote(config.clickhouse.username)};",
             )
@@ -186,9 +188,9 @@ def _values_kept(config: Config, client: Client, table: TargetTable) -> Iterator
                 "Upgrade the server, or give the column another type (docs/servers.md).",
             )
         elif not one.refused:
-            yield Finding("warn", "round trip", f"no column has this type, and none may get it: {one.why}")
+            yield Finding("warn", "round trip", f"no column has this type now, and none may use it: {one.why}")
     if not changed:
-        yield Finding("ok", "round trip", f"values of {len(FAMILIES)} risky types come back as they were sent")
+        yield Finding("ok", "round trip", f"values of {len(FAMILIES)} risky types are returned as sent")
 
 
 def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:

@@ -78,9 +78,9 @@ def plan_init(
     if seen.schema is None:
         if existing is None:
             raise ChSinkError(
-                f"the columns of the table are not known: {seen.why}",
+                f"the columns of the table are unknown: {seen.why}",
                 hint="Run init again once the topic holds change events, or create the table by hand.",
-            )
+            ).settled_by("skip: true")
         return replace(_unseen(config, seen.why, existing, spec), findings=_other_rows(config, client, existing, None))
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
@@ -131,14 +131,14 @@ def _other_rows(
     if client is not None:
         with suppress(AccessDenied):  # who creates tables need not be allowed to read them
             found.append(other_rows(config, client, existing, key_columns(config, schema, existing)))
-    return tuple(finding for finding in found if finding is not None)
+    return tuple(finding for finding in found if finding is not None and finding.level != "ok")
 
 
 def _rollups(config: Config, client: Client | None, table: TargetTable, notes: list[str]) -> list[Statement]:
     """The statements for the rollups. Raises TableError for one that the table or the server refuses."""
     choices = config.rollup_choices()
     if choices and client is None:
-        notes.append("rollups are left out: only the server knows the types of their expressions")
+        notes.append("rollups are skipped: only the server knows the types of their expressions")
     if not choices or client is None:
         return []
     rollups = planned_rollups(client, table, choices, config.policy().columns)
@@ -168,7 +168,7 @@ def _refuse_policies_before_final(client: Client, spec: TableSpec) -> None:
     if not facts.policies_after_final:
         raise TableError(
             f"a row policy for {', '.join(spec.row_policy_roles)}: this server ({facts.version}) applies row policies "
-            f"before FINAL, so that its readers would see deleted rows again, also in {spec.table}_current",
+            f"before FINAL, so its readers would see deleted rows again, also in {spec.table}_current",
             hint=f"Leave out --row-policy and init.row_policy_roles, and grant readers {spec.table}_current instead of "
             "the table. Or, on 25.12 and later, set apply_row_policy_after_final = 1 in their profile and in yours.",
         )
@@ -180,7 +180,7 @@ log = logging.getLogger("ch_sink")
 def create_tables(config: Config) -> tuple[str, ...]:
     """Create the stream's table, view and the sink's own tables, unless they exist; what was created, in order.
 
-    Raises ChSinkError: the topic is no change stream, the server refuses or a server does not answer.
+    Raises ChSinkError: the topic is not a change stream, the server refuses or a server does not answer.
     """
     client = client_of(config)
     if not lacks_tables(client, config):
@@ -210,21 +210,23 @@ def lacks_tables(client: Client, config: Config) -> bool:
 
 
 def _refused(config: Config, error: ClickHouseError) -> ClickHouseError:
-    """The error, with what to do about a table that the server does not make."""
+    """The error, from what to do about a table that the server does not make."""
     topic = config.kafka.topic
     return error.about(
         f"no table can be created for topic {topic}",
-        hint=f"{error.hint or 'Correct the keys under `init` for this topic.'} Or make the table yourself, beginning "
-        f"with what `ch_sink init CONFIG --only '{re.escape(topic)}'` prints.",
+        hint=f"{error.hint or 'Correct the keys under `init` for this topic.'} Or create the table by hand, starting "
+        f"from what `ch_sink init CONFIG --only '{re.escape(topic)}'` prints.",
     )
 
 
 def _cannot(config: Config, error: ChSinkError) -> ChSinkError:
-    """The error, with what to do about a topic that no table can follow."""
+    """The error, from what to do about a topic that no table can follow."""
     if isinstance(error, ClickHouseError):
         return error
-    return type(error)(
-        f"no table can be created for topic {config.kafka.topic}: {error.message}",
-        hint=f"{error.hint or ''} If the topic is no change stream, leave it out: an exception under `tables:` with "
-        f"`match: {config.kafka.topic}` and `skip: true`.".strip(),
-    )
+    topic = config.kafka.topic
+    if not error.setting:
+        skipped = f"{error.hint or ''} If the topic does not carry change events, skip it.".strip()
+        refused = error.about(f"no table can be created for topic {topic}", hint=skipped).settled_by("skip: true")
+    else:
+        refused = error.about(f"no table can be created for topic {topic}")
+    return refused.of_one_topic(topic)

@@ -64,12 +64,19 @@ def merge_chunk(
     """The inserts of a chunk. ``state`` is the state before the chunk; ``order`` has the state after it.
 
     Raises:
-        StreamFailed: the table needs keys and the records have none, or it cannot store a delete or a row that moves.
+        StreamFailed: the table needs keys and the records have none, or it cannot store a delete, a row that moves or
+            changes that come in any order.
     """
     if batch.key is None:
         return _without_keys(batch, records, order, target, state)
     target.expect_still_rows(tuple(batch.key.column_names))
-    scope = target.scope(batch, source)
+    if target.collapsing and not state.alone and len(batch) and records.keys[int(batch.source_index[0])] is None:
+        raise StreamFailed(
+            f"the records of {records.topic} carry no key, so changes of a row may be in any of its partitions, and "
+            f"{target.table.engine.name} cannot store a row whose delete was read before it",
+            hint="Use a topic of one partition, or ReplacingMergeTree (`ch_sink init --engine replacing`).",
+        )
+    scope = target.scope(batch, source, letters=state.letters or bool(batch.bad))
     resolved = resolve(
         batch,
         records,

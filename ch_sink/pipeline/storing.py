@@ -173,7 +173,7 @@ def stop(bad: BadRecord, records: Records) -> StreamFailed:
     column = f", column {bad.column!r}" if bad.column else ""
     return StreamFailed(
         f"the record at {where}{column} cannot be applied: {bad.reason}",
-        hint="correct or skip the record, or set on_bad_record: dead_letter",
+        hint="correct the record, or set on_bad_record: dead_letter",
     )
 
 

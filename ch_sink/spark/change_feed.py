@@ -76,7 +76,8 @@ def changes(
     loaded = load_rows(config, topic=TOPIC)
     if loaded.policy().columns != ColumnPolicy():
         raise ConfigError(
-            "the section columns is for the events of a topic", hint="Rename and leave out columns in the DataFrame."
+            "the section columns applies to the events of a topic",
+            hint="Rename and leave out columns in the DataFrame.",
         )
     if op is not None and apply_as_deletes is not None:
         raise ConfigError("op and apply_as_deletes exclude each other", hint="Keep one of them.")
@@ -188,7 +189,7 @@ class Changes:
         if totals["sum(unordered)"]:
             raise ConfigError(
                 f"sequence_by: column {self._sequence_by} of {totals['sum(unordered)']} rows is null",
-                hint="Each change needs its place in the order.",
+                hint="Every change needs a value to order by.",
             )
         for row in found:
             if row["min(least)"] < 0 or row["max(most)"] >= _TOP:

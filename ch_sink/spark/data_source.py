@@ -193,7 +193,7 @@ def _coded(plan: _Plan, batch: pa.RecordBatch) -> pa.RecordBatch:
     for what, column in (("op", code), ("sequence_by", number)):
         if column.null_count:
             name = plan.op if what == "op" else plan.sequence_by
-            raise ConfigError(f"{what}: column {name} of {column.null_count} rows says nothing that is known")
+            raise ConfigError(f"{what}: column {name} of {column.null_count} rows has an unknown value")
     kept = [name for name in table.column_names if name not in plan.left_out]
     coded = table.select(kept).append_column(NUMBER, number).append_column(OP, code)
     order = pc.sort_indices(coded, [(NUMBER, "ascending"), (OP, "ascending")])

@@ -201,6 +201,8 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
         "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|(access|account|private)[.]?key",
         # A copy of a task fences off the one that is slow, so the work begins again instead of ending sooner.
         "spark.speculation": "false",
+        # Workers are forked with everything imported.
+        "spark.python.daemon.module": "ch_sink.spark.daemon",
     }
     if master is not None:
         properties["spark.master"] = master
@@ -215,8 +217,6 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
                 # The machine's own name need not resolve.
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
-                # Workers are forked with everything imported.
-                "spark.python.daemon.module": "ch_sink.spark.daemon",
             }
     return {**properties, **(conf or {})}
 

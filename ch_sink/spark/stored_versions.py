@@ -34,7 +34,7 @@ def expect_served(table: TargetTable, keys: Sequence[str]) -> None:
     place = table.qualified
     if table.engine.version_column is None or table.engine.is_deleted_column is None:
         raise ConfigError(
-            f"{place} is a {table.engine.name}: changes need versions and marks of deleted rows",
+            f"{place} is a {table.engine.name}: changes need versions and delete marks",
             hint=_ENGINE,
         )
     version = table.column(table.engine.version_column)
@@ -42,7 +42,7 @@ def expect_served(table: TargetTable, keys: Sequence[str]) -> None:
         raise ConfigError(f"the versions of {place} are times, which several changes may share", hint=_ENGINE)
     if moving := sorted(table.moves_by(keys)):
         raise ConfigError(
-            f"{place} keeps a row at a place that depends on {moving[0]!r}, which is none of the keys",
+            f"{place} keeps a row at a place that depends on {moving[0]!r}, which is not one of the keys",
             hint="Sort and partition it by keys only: a row that comes late would not find the one it belongs to.",
         )
     for key in keys:
@@ -57,8 +57,8 @@ def expect_stated_versions(table: TargetTable, highest: int | None) -> None:
     version = table.column(table.engine.version_column or "")
     if highest and version is not None and highest >= _EPOCHS.get(version.type, highest + 1):
         raise ConfigError(
-            f"{table.qualified} has rows with versions that are no numbers of changes",
-            hint="Another stream has filled it: write to a table of its own, or empty this one.",
+            f"{table.qualified} has rows with versions that are not change numbers",
+            hint="Another stream has filled it: write to a separate table, or empty this one.",
         )
 
 

@@ -107,7 +107,7 @@ def superseded(stream: str, partition: int) -> Superseded:
     """The error for a task whose work another execution has taken over, under the same claim."""
     return Superseded(
         f"a newer execution of the same task runs partition {partition} of stream {stream!r}",
-        hint="Spark started the task again; this one was slow or believed dead, and has stored nothing more.",
+        hint="Spark restarted the task because this execution was slow or presumed dead; it has stored nothing more.",
     )
 
 

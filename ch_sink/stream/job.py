@@ -302,7 +302,7 @@ class Job:
             stream.pace.due, self._next_discovery = now + _ABSENT, now
         else:
             if isinstance(error, LedgerConflict) and abandoned(stream.name, error.run_id):
-                error = ClickHouseUnavailable(f"{error}: ClickHouse took that claim of this job late")
+                error = ClickHouseUnavailable(f"{error}: ClickHouse received that claim of this job late")
             self.roster.failed(stream.name, error, settled=stream.summary.opened)
             phase = stream.next_phase(self.roster.standing(stream.name).state, error)
             if phase in ACTIVE:

@@ -56,7 +56,7 @@ class Restored:
             if behind := ahead(group.last_committed(self._topic.topic, sorted(self._topic.low)), ends):
                 self._ledger.check_claim()  # its successor's commits say nothing about ClickHouse
                 raise StreamFailed(
-                    f"stream {name}: its ledger lacks what its table may have: {behind}",
+                    f"stream {name}: its ledger may be older than its table: {behind}",
                     hint="To read on would store changes of the history twice: restore the table and the ledger "
                     "together.",
                 )
@@ -64,7 +64,7 @@ class Restored:
 
         def notice(committed: Mapping[int, int]) -> None:
             if behind := ahead(committed, ends):
-                log.warning("%s: ClickHouse was taken back, and is read again: %s", name, behind)
+                log.warning("%s: ClickHouse was restored to an older state; reading again: %s", name, behind)
 
         group.before_commit(self._topic.topic, sorted(self._topic.low), notice)
 
@@ -83,9 +83,9 @@ class Restored:
         self._ledger.check_claim()
         # The source has no former changes, and of rows without a key none that are told apart.
         against = " --against topic" if self._target.appends else ""
-        fill = f"Fill the table anew by `ch_sink resync CONFIG{against} --apply`"
+        fill = f"Fill the table again with `ch_sink resync CONFIG{against} --apply`"
         if self._target.policy.columns.source:
-            fill = "Other topics have rows there, too: write the missing ones by `ch_sink repair CONFIG --apply`"
+            fill = "Other topics have rows there, too: write the missing ones with `ch_sink repair CONFIG --apply`"
         raise StreamFailed(
             f"stream {self._stream.settings.name}: {lacks}",
             hint=f"{fill}, then `ch_sink resume CONFIG`; or restore a newer backup.",

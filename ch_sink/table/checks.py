@@ -15,7 +15,7 @@ from ch_sink.table.other_sinks import unused_mark, with_mark
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in, quote
 
-__all__ = ["Finding", "Situation", "check_table", "deletes_finding"]
+__all__ = ["Finding", "Situation", "check_table", "deletes_finding", "keyless_finding"]
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -106,6 +106,19 @@ def deletes_finding(table: TargetTable, policy: ChangePolicy) -> Finding | None:
     return Finding(level, "deletes", detail, "\n".join(f"{text};" for text in remedy))
 
 
+def keyless_finding(table: TargetTable, partitions: int) -> Finding | None:
+    """What a table cannot store of a topic without keys whose rows `key_columns` identifies; None if it stores all."""
+    if partitions == 1 or table.engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+        return None
+    return Finding(
+        "fail",
+        "partitions",
+        f"the topic has no keys and {partitions} partitions: {table.engine.name} cannot store a row whose delete was "
+        "read before it",
+        "Use a topic of one partition, or `ch_sink init --engine replacing`.",
+    )
+
+
 def _version(here: Situation) -> Iterable[Finding]:
     name = here.table.engine.version_column
     column = here.table.column(name) if name else None
@@ -129,7 +142,7 @@ def _version(here: Situation) -> Iterable[Finding]:
             "fail",
             "version column",
             f"{column.name} {column.type} orders by source time, and {', '.join(sorted(moving))} outside the key "
-            "decides where a row is: of a row and the mark at the place that it left in one moment, none is newer",
+            "decides where a row is: of a row and the delete mark that it leaves behind in one moment, none is newer",
             "Recreate the table with a version column UInt128, or sort and partition it by columns of the key only.",
         )
     elif timed:
@@ -137,7 +150,7 @@ def _version(here: Situation) -> Iterable[Finding]:
             "warn",
             "version column",
             f"{column.name} {column.type} orders by source time: changes of one key within its precision tie, "
-            "and the one inserted last wins",
+            "and the last inserted wins",
         )
     else:
         yield Finding("ok", "version column", f"{column.name} {column.type}")
@@ -291,7 +304,7 @@ def _settings(here: Situation) -> Iterable[Finding]:
             "settings",
             f"user {here.server.user if here.server else ''} may not change {name} ({value or 'empty'}), on which "
             "inserts depend: changes would be stored twice or lost",
-            f"Take the constraint on {name} out of the user's profile.",
+            f"Remove the constraint on {name} from the user's profile.",
         )
 
 

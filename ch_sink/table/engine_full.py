@@ -43,25 +43,25 @@ _REASONS: dict[str, tuple[str, str]] = {
         "Point clickhouse.table at its source table, or at its target table (TO …) itself.",
     ),
     "Buffer": (
-        "it acknowledges rows that it holds in memory only, and drops deduplication tokens when it flushes",
+        "it acknowledges rows that are only in memory, and drops deduplication tokens when it flushes",
         "Point clickhouse.table at the table behind the buffer.",
     ),
     "Null": (
         "it stores nothing, so rows could be neither replaced nor looked up",
         "Point clickhouse.table at the table that its materialized views fill.",
     ),
-    "Memory": ("its rows are gone when the server restarts, and it knows neither versions nor deduplication", _LOCAL),
+    "Memory": ("its rows are lost when the server restarts, and it knows neither versions nor deduplication", _LOCAL),
     "Kafka": ("it is a reader of a topic", "Point clickhouse.table at the table that holds the rows."),
     "Merge": ("it reads over several tables and stores nothing", "Point clickhouse.table at one of them."),
     "Dictionary": ("it shows a dictionary and cannot be inserted into", _LOCAL),
-    "Alias": ("it is another name of a table", "Point clickhouse.table at the table that it names."),
+    "Alias": ("it is an alias of a table", "Point clickhouse.table at the table that it names."),
     "KeeperMap": ("it is a small key-value store in Keeper, meant for state", _LOCAL),
     "EmbeddedRocksDB": ("it overwrites by key without versions, so a late or repeated event would win", _LOCAL),
     "Redis": ("it overwrites by key without versions, so a late or repeated event would win", _LOCAL),
     "TimeSeries": ("it stores Prometheus samples in tables of its own", _LOCAL),
-    "GenerateRandom": ("it makes up rows and stores none", _LOCAL),
-    "FuzzJSON": ("it makes up rows and stores none", _LOCAL),
-    "FuzzQuery": ("it makes up rows and stores none", _LOCAL),
+    "GenerateRandom": ("it generates rows and stores none", _LOCAL),
+    "FuzzJSON": ("it generates rows and stores none", _LOCAL),
+    "FuzzQuery": ("it generates rows and stores none", _LOCAL),
     "Loop": ("it repeats another table's rows and stores none", _LOCAL),
     "ReplicatedGraphiteMergeTree": _SUMS,
     "GraphiteMergeTree": _SUMS,
@@ -91,8 +91,8 @@ def refusal(engine: str, table: str) -> TableError:
     if engine.startswith("System"):
         reason, remedy = "it is one of the server's own tables", _LOCAL
     else:
-        reason, remedy = _REASONS.get(base, ("the sink does not know how it merges rows", _LOCAL))
-    return TableError(f"{table} has the engine {engine}, which cannot be served: {reason}", hint=remedy)
+        reason, remedy = _REASONS.get(base, ("how it merges rows is unknown to the sink", _LOCAL))
+    return TableError(f"{table} has the engine {engine}, which is not supported: {reason}", hint=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def parse_engine(engine: str, engine_full: str) -> EngineClause:
     parts = _clauses(engine_full, tokens, place)
     if parts.pop("unique_key", ""):
         raise TableError(
-            f"{name} with UNIQUE KEY is not served: {engine_full!r}", hint="Use a table without UNIQUE KEY."
+            f"{name} with UNIQUE KEY is not supported: {engine_full!r}", hint="Use a table without UNIQUE KEY."
         )
     parts.pop("comment", "")
     settings = _settings(parts.pop("settings", ""))
@@ -328,7 +328,7 @@ def _columns(clause: EngineClause, arguments: list[str], least: int, most: int, 
     if not least <= len(names) <= most or None in names:
         raise TableError(
             f"{table}: {clause.name}({', '.join(clause.arguments)}) is not a known form of this engine",
-            hint="Compare engine_full in system.tables with ClickHouse's documentation of the engine.",
+            hint="Compare engine_full in system.tables with ClickHouse's documentation.",
         )
     return [*names, *([None] * (most - len(names)))]
 
@@ -361,6 +361,6 @@ def _check_types(engine: Engine, columns: Sequence[Column], table: str) -> None:
         if not fits:
             need = wanted or "an integer, date or time type, not Nullable"
             raise TableError(
-                f"{table}: its {role} column {name!r} is {types[name]}, it must be {need}",
+                f"{table}: its {role} column {name!r} is {types[name]}, and must be {need}",
                 hint=f"Recreate the table with {name} {wanted or 'UInt128'}.",
             )

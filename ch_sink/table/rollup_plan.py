@@ -64,13 +64,13 @@ def _expect_of_the_row(where: str, text: str, table: TargetTable, chosen: Column
     tokens = tokenize(text)
     if any(token.is_word("SELECT") for token in tokens) or _names_a_set(tokens):
         raise TableError(
-            f"{where}: {text} reads another table: what a row has added could not be taken away again",
+            f"{where}: {text} reads another table: what a row has added could not be subtracted again",
             hint="Name columns of the table and functions of them only.",
         )
     if out := sorted(columns_in(text, chosen.exclude)):
         raise TableError(
             f"{where} names column {out[0]!r}, which columns.exclude leaves out",
-            hint="Take it out of columns.exclude, or out of the rollup.",
+            hint="Remove it from columns.exclude or from the rollup.",
         )
     masked = {chosen.target(name) for name, _ in chosen.mask}
     if (hidden := sorted(columns_in(text, masked))) and not where.rpartition(".")[0].endswith(".by"):
@@ -148,7 +148,7 @@ def expect_row_functions(
             if (called or bare) and (not functions.get(name, False) or _VARYING.fullmatch(name)):
                 raise TableError(
                     f"{where}: {text} calls {name}, which is not known to depend on the row alone: what a row has "
-                    "added could not be taken away again",
+                    "added could not be subtracted again",
                     hint="Name columns of the table and built-in functions of them only: no aggregate function, none "
                     "of CREATE FUNCTION, of the clock, the server or another table.",
                 )
@@ -214,7 +214,7 @@ def _widest(where: str, text: str, kind: str, choice: RollupChoice) -> str:
             return "Float64"
         raise TableError(
             f"{where}: {text} is a {kind}, and sums of floating-point numbers are not exact: what a row has added is "
-            "not quite what it takes away",
+            "not exactly what it subtracts",
             hint=f"Sum a Decimal, such as toDecimal64({text}, 4), or set allow_float: true.",
         )
     raise TableError(

@@ -54,7 +54,7 @@ class EngineChoice(StrEnum):
             if word == choice.value or engine == choice.family.value.lower():
                 return choice
         names = ", ".join(c.value for c in EngineChoice)
-        raise ConfigError(f"engine {text!r} cannot be made by init", hint=f"Choose one of: {names}.")
+        raise ConfigError(f"init cannot create engine {text!r}", hint=f"Choose one of: {names}.")
 
     @property
     def family(self) -> Family:
@@ -170,8 +170,8 @@ def chosen_schema(schema: RowSchema, chosen: ColumnPolicy, key_columns: tuple[st
     if hidden:
         raise TableError(
             f"columns {'masks' if hidden[0] in masks else 'excludes'} {hidden[0]!r}, which is a column of the topic's "
-            "key: without it rows cannot be told apart",
-            hint=f"Take {hidden[0]!r} out of columns.",
+            "key: without it rows cannot be distinguished",
+            hint=f"Remove {hidden[0]!r} from columns.",
         )
     own = [f.name for f in schema.fields]
     fields = [
@@ -246,7 +246,7 @@ def key_names(schema: RowSchema, spec: TableSpec) -> tuple[str, ...]:
                 raise TableError(
                     f"{spec.qualified}: the topic's keys are single values without a name",
                     hint="Name their column: key_columns: [id].",
-                )
+                ).settled_by("key_columns: [id]")
             names = spec.key_columns
     else:
         names = spec.key_columns
@@ -273,8 +273,8 @@ def sorting_key(schema: RowSchema, spec: TableSpec) -> tuple[str, ...]:
     if not key and not append:
         raise TableError(
             f"{spec.qualified}: the topic has no keys, and {spec.engine.family.value} would merge equal rows into one",
-            hint="Choose --engine append, or name the columns that identify a row with key_columns.",
-        )
+            hint="Set engine: append, or name the columns that identify a row with key_columns.",
+        ).settled_by("engine: append")
     if not spec.order_by:
         return (*(quote(name) for name in key), *(("`_version`",) if append else ()))
     missing = [name for name in key if name not in key_expressions(", ".join(spec.order_by))]
@@ -301,7 +301,7 @@ def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
     for name, _ in spec.engine.system_columns:
         if name in names:
             raise TableError(
-                f"{spec.qualified}: the source has a column {name!r}, which this engine needs for itself",
+                f"{spec.qualified}: the source has a column {name!r}, which this engine reserves",
                 hint="Create the table by hand, with other names in the engine's arguments.",
             )
     first = key_expressions(order[0])[0] if order else ""
@@ -343,9 +343,9 @@ def _column(
         role = "key" if in_key else "ORDER BY or PARTITION BY"
         raise TableError(
             f"{spec.qualified}: the {role} column {field.name!r} can be null in the source",
-            hint="Declare it NOT NULL at the source, leave it out, or accept it with allow_nullable_key "
+            hint="Declare it NOT NULL at the source, leave it out, or accept it with init.allow_nullable_key "
             "(ClickHouse then sorts nulls as one value).",
-        )
+        ).settled_by("init: {allow_nullable_key: true}")
     kind = clickhouse_type(field.type, spec.types, key=in_key and not field.type.optional, column=field.name)
     default = "" if in_key else default_sql(field.type, kind, names) or ""
     return ColumnPlan(field.name, kind, default, _codec(kind, field.name == first, spec), note=field.type.to_note())

@@ -20,9 +20,10 @@ from ch_sink.errors import DecodeError, SourceError, StreamFailed, TableError
 from ch_sink.merge import version_column
 from ch_sink.model.address import counted
 from ch_sink.model.policy import ColumnPolicy, Policy
+from ch_sink.observe.step import Step
 from ch_sink.order import layout_for
 from ch_sink.order.version import to_words
-from ch_sink.snapshot import DocumentReader, SourceReader
+from ch_sink.snapshot import DivisibleReader, DocumentReader, SourceReader
 from ch_sink.snapshot.encode import Encode, encoded, encoder, is_sent, same_decimal_text, same_moment_text, source_type
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.model import Family, TargetTable
@@ -115,7 +116,7 @@ def snapshot_columns(
         raise StreamFailed(
             f"the key column {lacking[0]!r} of {table.qualified} ({read_as} in the source) cannot be read as "
             "the connector sends it",
-            hint="Let the topic be the source (--against topic).",
+            hint="Use the topic as the source (--against topic).",
         )
     if lacking:
         raise StreamFailed(
@@ -279,7 +280,7 @@ def expect_unique(client: Client, table: TargetTable, key: Sequence[str], rows: 
 
 
 _ROWS = 50_000
-_EVERY = 500_000
+_EVERY = 50_000
 
 
 class Filling:
@@ -303,13 +304,15 @@ class Filling:
     ) -> int:
         """Store all rows under one version; returns their number. Raises ChSinkError."""
         total, said = 0, _EVERY
+        expected = reader.estimate() if isinstance(reader, DivisibleReader) else 0
         batches = reader.rows([column.source for column in self.columns], _ROWS)
         for batch in filter(None, until_stopped(batches, self._check)):
             rows = block(table, self.columns, batch, version)
             client.insert(table.qualified, rows, settings=PINNED, doing=f"fill {table.qualified}")
             total += len(batch)
             if total >= said:
-                say(f"{counted(total, 'row')} read")
+                text = f"reading the source: {counted(total, 'row')}"
+                say(Step(text, total / expected if expected >= total else None))
                 said += _EVERY
         return total
 
@@ -330,7 +333,7 @@ def filling(
     wanted = [c for c in columns if c.name not in added]
     found = snapshot_columns(table, wanted, key, schema, policy, reader)
     if isinstance(reader, DocumentReader):
-        return Filling(found, check)  # a field that no document has is no mistake
+        return Filling(found, check)  # a field that no document has is not a mistake
     lacking = [c.name for c in wanted if c.name not in {f.table.name for f in found}]
     there = reader.columns()
     own = {new: old for old, new in chosen.rename}
@@ -348,7 +351,7 @@ def filling(
         raise StreamFailed(
             f"{table.qualified}: column {unread[0]!r} ({there[own.get(unread[0], unread[0])]} in the source) cannot be "
             "read as the connector sends it",
-            hint="Let the topic be the source (--against topic), or let the connector take a new snapshot.",
+            hint="Use the topic as the source (--against topic), or let the connector take a new snapshot.",
         )
     if absent:
         say(f"{', '.join(absent)}: not in the source, left to the default")

@@ -177,7 +177,7 @@ class NewTable:
             begun = start()
             position = reader.settled(self.refill.settle)
             if not position:
-                say("it is not known which changes the rows show; those that are under way are applied once more")
+                say("unknown which changes the rows already contain; changes in flight are applied again")
             floors = _floors(self.refill, topic, begun.at, position, begun.epoch)
             self.fold.begin(begun.at, begun.states, (*begun.facts, *floors))
             rows, passes = _loaded(self.refill, self.table, reader, made, begun.version, say)
@@ -237,7 +237,13 @@ def new_table(refill: Refill, shape: Shape | None, say: Say, *, begun: bool) -> 
         table = successor.create(shape)
         handover = refill.handover if shape is None else subject.kept(table)
         fold = Fold(
-            subject.client, table, subject.settings, subject.topic, subject.decoder, handover if begun else None
+            subject.client,
+            table,
+            subject.settings,
+            subject.topic,
+            subject.decoder,
+            handover if begun else None,
+            say,
         )
         try:
             yield NewTable(refill if shape is None else refill.of(table), table, fold)
@@ -263,10 +269,10 @@ def of_table(refill: Refill, name: str) -> Refill:
 
 
 @contextmanager
-def other_table(refill: Refill, handover: Handover | None) -> Iterator[NewTable]:
+def other_table(refill: Refill, handover: Handover | None, say: Say) -> Iterator[NewTable]:
     """The table of `of_table`, to be filled. If the context fails, it is empty again."""
     subject = refill.subject
-    fold = Fold(subject.client, subject.table, subject.settings, subject.topic, subject.decoder, handover)
+    fold = Fold(subject.client, subject.table, subject.settings, subject.topic, subject.decoder, handover, say)
     try:
         yield NewTable(refill, subject.table, fold)
     except BaseException:
@@ -321,11 +327,22 @@ def new_run() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def expect_good_records(fold: Fold, below: Mapping[int, int]) -> None:
-    """Raises StreamFailed if a record that the stream has not seen cannot be applied: it would get lost.
+def expect_good_records(refill: Refill, fold: Fold, below: Mapping[int, int]) -> None:
+    """Raises StreamFailed if the new table lacks a change that the stream has, or would have.
 
-    A value that an event leaves out, of a row that was deleted before the rows were read, is no such case.
+    ``below``: partition → offset; below it, records that cannot be read are the stream's own dead letters.
     """
+    lost = fold.unresolved()
+    if lost and refill.subject.unresolved is not None:
+        known = refill.subject.unresolved(fold.topic_id)
+        lost = [letter for letter in lost if (letter.partition, letter.offset) not in known]
+    if lost:
+        first = min(lost, key=lambda letter: (letter.partition, letter.offset))
+        raise StreamFailed(
+            f"the new table lacks {counted(len(lost), 'row')}: the change at offset {first.offset} of partition "
+            f"{first.partition} leaves out a value, and the row that has it was deleted before the source was read",
+            hint="Let the stream read the topic to its end, and run `ch_sink resync` again: it begins behind that.",
+        )
     bad = [
         letter
         for letter in fold.letters.stored.values()
@@ -336,5 +353,5 @@ def expect_good_records(fold: Fold, below: Mapping[int, int]) -> None:
         raise StreamFailed(
             f"{counted(len(bad), 'record')} of the topic cannot be applied, first that at offset {first.offset} of "
             f"partition {first.partition}: {first.reason}",
-            hint="Let `ch_sink run` read them first, which makes them dead letters, or mend the configuration.",
+            hint="Let `ch_sink run` read them first, which makes them dead letters, or correct the configuration.",
         )

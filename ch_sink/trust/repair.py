@@ -95,7 +95,7 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
     if not subject.key:
         raise StreamFailed(
             f"{subject.table.qualified} has no key: its rows are counted, and no one row can be written again",
-            hint="Fill the table anew: `ch_sink resync CONFIG --against topic`. Or set key_columns.",
+            hint="Fill the table again: `ch_sink resync CONFIG --against topic`. Or set key_columns.",
         )
     subject = replace(subject, client=staying(subject.client, subject.table))
     with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
@@ -199,7 +199,7 @@ def _expect_inputs(subject: Subject, found: Verified) -> None:
     if lost and found.differences.count(FOUND):
         raise StreamFailed(
             f"{subject.table.qualified} does not store column {lost[0]!r}, from which others are computed, and the "
-            "source does not give it as the connector sends it: no row can be written as the stream would store it",
+            "source does not give it as the connector sends it: rows cannot be written as the stream would store them",
             hint="Repair it --against topic.",
         )
 

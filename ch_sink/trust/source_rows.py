@@ -21,6 +21,7 @@ from ch_sink.clickhouse import ClickHouseSettings, connect
 from ch_sink.errors import ConfigError, StreamFailed
 from ch_sink.model.address import grouped
 from ch_sink.model.policy import Policy
+from ch_sink.observe.step import Step
 from ch_sink.snapshot import DivisibleReader, Part, SourceAddress, SourceReader, open_source
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.load import ROWS, SnapshotColumn, expect_unique, lacking_columns, load, snapshot_columns, store
@@ -98,6 +99,7 @@ def _load(
             filling = Filling(
                 reader.address, server, table, shadow, wanted, subject.key, subject.schema, policy, version
             )
+            say(Step("reading the source", 0.0))
             return load_parts(filling, parts, processes, say, subject.check)
     return load(subject.client, shadow, chosen, reader, version, subject.check)
 
@@ -157,12 +159,14 @@ def load_parts(
                 ended, running = wait(running, _LOOK, FIRST_COMPLETED)
                 total += sum(future.result() for future in ended)
                 if ended:
-                    say(f"reading the source: {grouped(total)} rows, {len(parts) - len(running)} of {len(parts)} parts")
+                    done = len(parts) - len(running)
+                    text = f"reading the source: {grouped(total)} rows, {done} of {len(parts)} parts"
+                    say(Step(text, done / len(parts)))
                 check()
         except BrokenProcessPool:
             raise StreamFailed(
                 "a process that read the source was killed",
-                hint="It may have run out of memory; try again with --parallel 1.",
+                hint="It may have run out of memory: try again with --parallel 1.",
             ) from None
         finally:
             over.set()
@@ -190,7 +194,7 @@ def still_wanted(batches: Iterable[T]) -> Iterator[T]:
 
     def check() -> None:
         if _over is not None and _over.is_set():
-            raise StreamFailed("another process that read the source has failed", hint="Its error says why.")
+            raise StreamFailed("another process that read the source failed", hint="Its error says why.")
 
     return until_stopped(batches, check)
 

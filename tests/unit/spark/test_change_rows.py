@@ -203,7 +203,7 @@ def test_values_that_do_not_fit_are_dead_letters() -> None:
     ("given", "said"),
     [
         (table("collapsing"), "is a CollapsingMergeTree: changes need versions"),
-        (table("sign"), "changes need versions and marks of deleted rows"),
+        (table("sign"), "changes need versions and delete marks"),
         (table(version="DateTime64(3)"), "are times, which several changes may share"),
         (table(sorting_key=("id", "v"), place_columns=frozenset(("id", "v"))), "depends on 'v'"),
         (table(columns=(Column("v", "String"), *table().columns[2:])), "has no column 'id'"),
@@ -217,5 +217,5 @@ def test_other_tables_are_refused(given: TargetTable, said: str) -> None:
 def test_rows_of_later_epochs_are_refused() -> None:
     expect_stated_versions(table(), (1 << 112) - 1)
     expect_stated_versions(table(version="UInt64"), 1 << 60)
-    with pytest.raises(ConfigError, match="versions that are no numbers of changes"):
+    with pytest.raises(ConfigError, match="versions that are not change numbers"):
         expect_stated_versions(table(), 1 << 112)
