@@ -102,7 +102,7 @@ FROM
         `v`,
         `amt`,
         `_version`,
-        `_op` AS `_op`,
+        `_op`,
         `_sign`,
         min(`_source_time`) OVER (PARTITION BY `id`, `k` ORDER BY `_version` ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS `valid_from`,
         min(toNullable(`_source_time`)) OVER (PARTITION BY `id`, `k` ORDER BY `_version` ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS `valid_to`
