@@ -6,6 +6,7 @@ micro     each step of a worker alone; decoding against msgspec
 stages    where the processor time of a worker goes
 memory    peak memory of a job against the length of its topic
 fleet     one job of many topics
+partitions  one topic of many partitions
 cluster   two Spark workers of one core against local[2]
 merge     planning of decoded chunks
 ledger    what a stream asks of an old ledger
@@ -24,6 +25,7 @@ _MAIN = {
     "stages": "benchmarks.stages",
     "memory": "benchmarks.memory",
     "fleet": "benchmarks.fleet",
+    "partitions": "benchmarks.partitions",
     "cluster": "benchmarks.cluster",
     "merge": "benchmarks.merge",
     "ledger": "benchmarks.ledger",

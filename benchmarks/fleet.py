@@ -6,32 +6,21 @@ insert (the server's clock when the insert begins) and the inserts a minute.
 """
 
 import argparse
-import os
-import random
-import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
-
 from benchmarks.machine import describe
+from benchmarks.steady import COLUMNS, Load, process_tree, processor_time, running_job
 from ch_sink.clickhouse import ClickHouseSettings, Client, connect, create_statement, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 
 __all__ = ["main"]
 
-_ROOT = Path(__file__).resolve().parent.parent
-_COLUMNS = (
-    "id Int64, status String, made Int64, seen DateTime64(3) MATERIALIZED now64(3), _version UInt128, _is_deleted UInt8"
-)
 _STATES = ("ledger", "dead_letters", "handover", "pending")
 
 
@@ -87,10 +76,10 @@ def _measure(topics: int, rate: int, seconds: float, warm_up: float, overrides: 
         for number in range(topics):
             kafka.create_topic(f"fleet.shop.t{number}", 1)
             client.command(
-                f"CREATE TABLE fleet.t{number} ({_COLUMNS}) ENGINE = ReplacingMergeTree(_version, _is_deleted) "
+                f"CREATE TABLE fleet.t{number} ({COLUMNS}) ENGINE = ReplacingMergeTree(_version, _is_deleted) "
                 "ORDER BY id SETTINGS non_replicated_deduplication_window = 1000"
             )
-        load = _Load(kafka.bootstrap, topics)
+        load = Load(kafka.bootstrap, [f"fleet.shop.t{number}" for number in range(topics)])
         load.spread(10 * topics)
         config = Path(folder) / "fleet.yaml"
         config.write_text(
@@ -100,20 +89,20 @@ def _measure(topics: int, rate: int, seconds: float, warm_up: float, overrides: 
             encoding="utf-8",
         )
         began = time.monotonic()
-        with _job(config, Path(folder) / "log", overrides) as job:
+        with running_job(config, Path(folder) / "log", overrides) as job:
             _until_filled(client, topics, job, Path(folder) / "log")
             first = time.monotonic() - began
             time.sleep(3.0)
-            tree = _tree(job.pid)
-            before, at = _cpu(tree), time.monotonic()
+            tree = process_tree(job.pid)
+            before, at = processor_time(tree), time.monotonic()
             time.sleep(seconds)
-            idle = (_cpu(tree) - before) / (time.monotonic() - at)
+            idle = (processor_time(tree) - before) / (time.monotonic() - at)
             load.steady(rate, warm_up)
-            before, at = _cpu(_tree(job.pid)), time.monotonic()
+            before, at = processor_time(process_tree(job.pid)), time.monotonic()
             start = time.time()
             load.steady(rate, seconds)
-            tree = _tree(job.pid)
-            busy = (_cpu(tree) - before) / (time.monotonic() - at)
+            tree = process_tree(job.pid)
+            busy = (processor_time(tree) - before) / (time.monotonic() - at)
             memory, processes = _memory(tree), len(tree)
             late, inserts = _latencies(client, topics, start, load.sent)
         return Fleet(
@@ -127,64 +116,6 @@ def _measure(topics: int, rate: int, seconds: float, warm_up: float, overrides: 
             inserts * 60 / seconds,
             busy,
         )
-
-
-class _Load:
-    """Produces events of made-up orders, each with the moment of its making in the column ``made``."""
-
-    def __init__(self, bootstrap: str, topics: int) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
-        self._topics, self._rng = topics, random.Random(7)
-        self.sent = 0
-
-    def spread(self, count: int) -> None:
-        """So many events, equally over all topics."""
-        for number in range(count):
-            self._send(number % self._topics)
-        self._producer.flush(60)
-
-    def steady(self, rate: int, seconds: float) -> None:
-        """Events of drawn topics at this rate."""
-        began = time.monotonic()
-        for number in range(int(rate * seconds)):
-            ahead = began + number / rate - time.monotonic()
-            if ahead > 0.002:
-                self._producer.poll(ahead)
-            self._send(self._rng.randrange(self._topics))
-        self._producer.flush(60)
-
-    def _send(self, topic: int) -> None:
-        self.sent += 1
-        ms = time.time_ns() // 10**6
-        value = (
-            f'{{"before":null,"after":{{"id":{self.sent},"status":"paid","made":{ms}}},"source":{{"version":"3.5.0.Final",'
-            f'"connector":"mysql","name":"fleet","ts_ms":{ms},"snapshot":"false","db":"shop","sequence":null,'
-            f'"table":"t{topic}","server_id":1,"gtid":null,"file":"binlog.000003","pos":{self.sent * 100},"row":0,'
-            f'"thread":4,"query":null}},"transaction":null,"op":"c","ts_ms":{ms}}}'
-        )
-        self._producer.produce(f"fleet.shop.t{topic}", value, f'{{"id":{self.sent}}}')
-        self._producer.poll(0)
-
-
-@contextmanager
-def _job(config: Path, log: Path, overrides: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
-    words = [word for override in overrides for word in ("--set", override)]
-    with log.open("wb") as file:
-        job = subprocess.Popen(
-            [sys.executable, "-m", "ch_sink", "run", str(config), *words],
-            cwd=_ROOT,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield job
-        finally:
-            job.send_signal(signal.SIGTERM)
-            try:
-                job.wait(60)
-            except subprocess.TimeoutExpired:
-                job.kill()
 
 
 def _until_filled(client: Client, topics: int, job: "subprocess.Popen[bytes]", log: Path) -> None:
@@ -221,34 +152,6 @@ def _latencies(client: Client, topics: int, start: float, sent: int) -> tuple[li
 
 def _rows(client: Client, sql: str) -> list[dict[str, Any]]:
     return client.rows(sql)
-
-
-def _tree(root: int) -> list[int]:
-    """The process and all that it started."""
-    children: dict[int, list[int]] = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-        except (OSError, IndexError):
-            continue
-        children.setdefault(parent, []).append(int(process.name))
-    found, waiting = [], [root]
-    while waiting:
-        found.append(waiting.pop())
-        waiting += children.get(found[-1], [])
-    return found
-
-
-def _cpu(tree: list[int]) -> float:
-    """Processor seconds so far."""
-    ticks = 0
-    for process in tree:
-        try:
-            fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        except OSError:
-            continue
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _memory(tree: list[int]) -> float:

@@ -64,7 +64,7 @@ __all__ = [
 
 
 REFILL = (
-    "Fill the table anew by `ch_sink resync CONFIG --apply`, or empty it and let a new snapshot fill it: a snapshot "
+    "Fill the table again with `ch_sink resync CONFIG --apply`, or empty it and take a new snapshot: a snapshot "
     "alone leaves the rows whose deletes were lost"
 )
 """How a table becomes equal again after records were lost."""

@@ -6,6 +6,7 @@ Hypothesis' profile ``steady`` (the default) draws the same examples in every ru
 about the next one; ``HYPOTHESIS_PROFILE=search`` draws new ones.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -55,6 +56,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next(i for i, folder in enumerate(ORDER) if item.nodeid.startswith(folder)))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no collection of garbage has to go over it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

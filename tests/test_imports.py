@@ -61,7 +61,7 @@ def arrows(root: Path) -> dict[tuple[str, str], list[str]]:
 
 
 def file_arrows(root: Path) -> dict[tuple[str, str], list[str]]:
-    """Which module imports which. A package's `__init__` runs before its modules and is no arrow of theirs."""
+    """Which module imports which. A package's `__init__` runs before its modules and is not an arrow of theirs."""
     files = modules(root)
     found: dict[tuple[str, str], list[str]] = {}
     for module, path in files.items():

@@ -45,20 +45,23 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="source|topic",
-        help="What holds the truth: the database of the section source, or the topic, folded by key.",
-        show_default="source if the file names it, else topic",
+        help="Reference to compare with: the database in section source, or the topic.",
+        show_default="source if the file has that section, else topic",
     ),
 ]
-Examples = Annotated[int, typer.Option("--examples", metavar="N", min=0, help="How many rows to show for each table.")]
+Examples = Annotated[int, typer.Option("--examples", metavar="N", min=0, help="Differing rows shown for each table.")]
 Sample = Annotated[
-    str, typer.Option("--sample", metavar="SHARE", help="Compare a part of the keys only, e.g. 5%.", show_default=False)
+    str,
+    typer.Option("--sample", metavar="SHARE", help="Compare only this share of the keys, e.g. 5%.", show_default=False),
 ]
 Where = Annotated[
     str, typer.Option("--where", metavar="SQL", help="Compare the rows that meet this condition.", show_default=False)
 ]
 Patience = Annotated[
     float,
-    typer.Option("--patience", metavar="SECONDS", min=0, help="How long to wait for changes that are still under way."),
+    typer.Option(
+        "--patience", metavar="SECONDS", min=0, help="How long to wait for changes that have not arrived yet."
+    ),
 ]
 Parallel = Annotated[
     int,
@@ -66,7 +69,7 @@ Parallel = Annotated[
         "--parallel",
         metavar="N",
         min=0,
-        help="Processes that read the database.",
+        help="Number of processes that read the database.",
         show_default="1 for a small table, up to 4 for a large one",
     ),
 ]
@@ -107,7 +110,7 @@ def share_of(text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise ConfigError(f"--sample {text} is no part of the keys", hint="Write it as 5% or 0.05.")
+        raise ConfigError(f"--sample {text} is not a share of the keys", hint="Write it as 5% or 0.05.")
     return share
 
 

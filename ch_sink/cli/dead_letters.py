@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["as_json", "dead_letters", "in_use", "retried"]
 
-dead_letters = typer.Typer(no_args_is_help=True, help="See, retry or drop records that could not be applied.")
+dead_letters = typer.Typer(no_args_is_help=True, help="List, show, retry or drop records that could not be applied.")
 
-Limit = Annotated[int, typer.Option(help="How many records of each stream are shown, the newest first.", min=1)]
-Kind = Annotated[str | None, typer.Option(help="Only those of this kind of failure.", show_default=False)]
+Limit = Annotated[int, typer.Option(help="Maximum records shown per stream, newest first.", min=1)]
+Kind = Annotated[str | None, typer.Option(help="Only dead letters of this kind.", show_default=False)]
 
 At = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="PARTITION:OFFSET", help="Only the letter of this record; may be repeated.", show_default=False
+        metavar="PARTITION:OFFSET", help="Only the dead letter at this offset. May be repeated.", show_default=False
     ),
 ]
 
@@ -41,7 +41,7 @@ def list_letters(
     kind: Kind = None,
     limit: Limit = 100,
 ) -> None:
-    """List dead letters that are not settled, with the reason of each."""
+    """List open dead letters with their reasons."""
     _show(configs, only, overrides, Output(as_json=as_json), kind, limit, whole=False)
 
 
@@ -54,7 +54,7 @@ def show_letters(
     kind: Kind = None,
     limit: Limit = 10,
 ) -> None:
-    """Show dead letters with their whole records: key, value and headers."""
+    """Show open dead letters with key, value and headers."""
     _show(configs, only, overrides, Output(as_json=as_json), kind, limit, whole=True)
 
 
@@ -122,8 +122,8 @@ def drop(
         found = {(letter.partition, letter.offset) for some in chosen.values() for letter in some}
         if lacking := sorted(places - found):
             raise ConfigError(
-                f"stream {config.stream_name!r} has no such open dead letter at {lacking[0][0]}:{lacking[0][1]}",
-                hint="`ch_sink dead-letters list CONFIG` shows the open ones; choose one stream with --only.",
+                f"stream {config.stream_name!r} has no open dead letter at {lacking[0][0]}:{lacking[0][1]}",
+                hint="List the open ones with `ch_sink dead-letters list CONFIG`, and choose one stream with --only.",
             )
         letters.drop(chosen)
         dropped = sum(map(len, chosen.values()))
@@ -136,7 +136,7 @@ def _place(text: str) -> tuple[int, int]:
     """Partition and offset. Raises ConfigError."""
     partition, _, offset = text.partition(":")
     if not (partition.isdecimal() and offset.isdecimal()):
-        raise ConfigError(f"--at {text} is no place of a topic", hint="Write PARTITION:OFFSET, such as 0:17.")
+        raise ConfigError(f"--at {text} is not PARTITION:OFFSET", hint="Write PARTITION:OFFSET, such as 0:17.")
     return int(partition), int(offset)
 
 
@@ -189,7 +189,7 @@ def _expect_no_job(config: "Config") -> None:
     if in_use(config):
         raise LedgerConflict(
             f"a job has stream {config.stream_name!r}, so its dead letters cannot be retried now",
-            hint="Pause the stream (`ch_sink pause`), retry, and resume it: it goes on where it was.",
+            hint="Pause the stream (`ch_sink pause`), retry, and resume it: it continues where it was.",
         )
 
 
@@ -216,7 +216,7 @@ def as_json(stored: "StoredLetter", *, whole: bool) -> dict[str, Any]:
 
 
 def _text(value: bytes | None) -> str | None:
-    """Bytes as text; those that are no text as Python writes them."""
+    """Bytes as text; those that are not text as Python writes them."""
     if value is None:
         return None
     try:

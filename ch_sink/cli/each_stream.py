@@ -45,7 +45,7 @@ class EachStream:
         place = config.clickhouse
         self._tables[config.stream_name] = f"{place.database}.{place.table}"
         self.failed[config.stream_name] = error
-        self._out.warn(f"{config.stream_name} is left out: {error}")
+        self._out.warn(f"{config.stream_name} is skipped: {error}")
 
     def documents(self) -> list[dict[str, Any]]:
         """What the JSON document says of the streams that failed."""

@@ -25,11 +25,9 @@ def explain(
     key: KeyJson,
     topic: Annotated[
         str,
-        typer.Option(
-            "--topic", metavar="NAME", help="The topic, for a file of many: only this one is read.", show_default=False
-        ),
+        typer.Option("--topic", metavar="NAME", help="Topic to read, if the file has several.", show_default=False),
     ] = "",
-    full: Annotated[bool, typer.Option("--full", help="Show whole values; without it they are cut.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show whole values instead of cutting them to a line.")] = False,
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
@@ -47,7 +45,7 @@ def explain(
     columns = ("partition", "offset", "what", "position", "epoch", "rule", "why")
     out.table(columns, [_event(event, whole=full) for event in found.events])
     if not found.events:
-        out.say("the topic holds no event of this key")
+        out.say("the topic has no event with this key")
     for line in _stored(found, whole=full):
         out.say(line)
 

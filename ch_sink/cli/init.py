@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import ConfigFiles, Only, Overrides, load_all, watch_topics
+from ch_sink.cli.options import ConfigFiles, Only, Overrides, load_all, load_jobs, watch_topics
 from ch_sink.cli.output import Output
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseError, ConfigError, StreamsFailed
 
@@ -73,11 +73,11 @@ def init(
         str | None,
         typer.Option(help="replacing, sign-replacing, collapsing, versioned-collapsing or append.", show_default=False),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Run the statements.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print them; the default.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Execute the statements.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the statements only (default).")] = False,
     row_policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE", help="Hide deleted rows of the table itself from this role. May be repeated."),
+        typer.Option(metavar="ROLE", help="Hide deleted rows in the table itself from this role. May be repeated."),
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the statements to a file.")] = None,
     only: Only = None,
@@ -100,11 +100,12 @@ def init(
 ) -> None:
     """Create the table for a topic, or complete an existing one. Safe to repeat."""
     if apply and dry_run:
-        raise ConfigError("--apply and --dry-run exclude each other", hint="Leave one of them out.")
+        raise ConfigError("--apply and --dry-run exclude each other", hint="Use one of them.")
     choices = Choices(engine, apply, tuple(row_policy or ()), output)
     out = Output()
     streams = load_all(out, configs, overrides, only, strict=True)
-    _run(out, streams, choices, found=watch_topics(configs, overrides, only).finds)
+    jobs = load_jobs(configs, overrides)
+    _run(out, streams, choices, found=watch_topics(jobs, lambda: jobs, only).finds)
 
 
 def make_tables(out: Output, config: "Config", *, quiet: bool = False) -> None:
@@ -122,7 +123,7 @@ def _run(
 ) -> None:
     """Plan every stream before the first statement runs.
 
-    ``found``: whether a stream's topic was found by a pattern. Such a topic that is no change stream is left out. So is
+    ``found``: whether a stream's topic was found by a pattern. A topic without change events is then skipped. So is
     a table that the server does not make, where there are others.
 
     Raises ChSinkError; after the other streams are done, if one was left out.
@@ -194,7 +195,7 @@ def _look(config: "Config") -> _Looked:
 def _plan(out: Output, config: "Config", looked: _Looked, choices: Choices, *, several: bool) -> _Planned:
     trouble = looked.trouble
     if trouble is not None and not choices.apply:
-        out.warn(f"{trouble}; the statements are those for a table that does not exist yet")
+        out.warn(f"{trouble}; the statements assume that the table does not exist yet")
     place = f"{config.clickhouse.database}.{config.clickhouse.table}: " if several else ""
     plan = plan_one(out, config, looked.seen, looked.client, choices, place=place)
     if trouble is not None and choices.apply:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,13 +34,13 @@ __all__ = [
 
 ConfigFiles = Annotated[
     list[Path],
-    typer.Argument(metavar="CONFIG", help="YAML files, each of one topic or of many.", show_default=False),
+    typer.Argument(metavar="CONFIG", help="YAML files, each for one topic or many.", show_default=False),
 ]
 Only = Annotated[
     str | None,
     typer.Option(
         metavar="PATTERN",
-        help="Only the streams whose name, topic or table matches this regular expression as a whole.",
+        help="Only streams whose whole name, topic or table matches this regular expression.",
         show_default=False,
     ),
 ]
@@ -91,7 +91,7 @@ def load_all(
     for note in found.notes:
         out.warn(note)
     for topic in found.empty:
-        out.warn(f"topic {topic} holds no event yet, from which its table could be named; it is left out")
+        out.warn(f"topic {topic} has no event yet that names its table; it is skipped")
     apart = {t: error for t, error in found.refused.items() if wanted(stand_in(jobs, t))}
     if strict or not found.streams:
         found.expect_sound()
@@ -99,7 +99,7 @@ def load_all(
         refused |= apart
     else:
         for topic, error in apart.items():
-            out.warn(f"topic {topic} is left out: {error}")
+            out.warn(f"topic {topic} is skipped: {error}")
     streams = [config for config in found.streams if wanted(config) and topic in ("", config.kafka.topic)]
     if topic and not streams and topic not in (*found.empty, *found.refused):
         raise ConfigError(f"no stream reads topic {topic}", hint="`ch_sink status CONFIG --json` names the topics.")
@@ -125,7 +125,7 @@ def key_of(text: str) -> dict[str, Any]:
     except ValueError:
         made = None
     if not isinstance(made, dict) or not made:
-        raise ConfigError(f"the key {text} is no JSON object", hint="""Write it as '{"id": 7}'.""")
+        raise ConfigError(f"the key {text} is not a JSON object", hint="""Write it as '{"id": 7}'.""")
     return made
 
 
@@ -136,20 +136,23 @@ def streams_again(paths: list[Path], overrides: list[str] | None) -> "Sequence[C
     return streams_of(load_jobs(paths, overrides)).streams
 
 
-def watch_topics(paths: list[Path], overrides: list[str] | None, only: str | None = None) -> "TopicWatch":
-    """What finds the streams of all files, now and while a job runs. Raises ConfigError if a file is wrong."""
+def watch_topics(jobs: "list[Job]", reload: "Callable[[], list[Job]]", only: str | None = None) -> "TopicWatch":
+    """What finds the streams of all files, now and while a job runs. Raises ConfigError.
+
+    ``reload``: reads the files again.
+    """
     from ch_sink.discovery.job_topics import chosen
     from ch_sink.discovery.topic_watch import TopicWatch
 
-    wanted = chosen(only)
-    return TopicWatch(load_jobs(paths, overrides), wanted, reload=lambda: load_jobs(paths, overrides))
+    return TopicWatch(jobs, chosen(only), reload=reload)
 
 
 def expect_some(topics: "TopicWatch", streams: "Sequence[Config]", only: str | None) -> None:
     """Raise ConfigError if ``--only`` means no stream, and none can come."""
     if only is not None and not streams and not topics.open:
         raise ConfigError(
-            f"--only {only} matches no stream", hint="It is held against the whole name, topic or table of a stream."
+            f"--only {only} matches no stream",
+            hint="The pattern must match the whole name, topic or table of a stream.",
         )
 
 

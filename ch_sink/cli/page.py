@@ -59,7 +59,7 @@ class JobPage:
 
         config = self._config(stream)
         if not self._explaining.acquire(blocking=False):
-            raise StreamFailed("another row is being explained", hint="Try again in a moment.")
+            raise StreamFailed("another row is being explained right now", hint="Try again in a moment.")
         try:
             explained(config, life := Biography(dict(key)))
             found = life.as_json()
@@ -94,7 +94,7 @@ class JobPage:
                 try:
                     known = {seen.stream: seen.as_json() for seen in statuses(self._streams(), log.debug)}
                 except ChSinkError as error:
-                    log.debug("the page shows what was known before: %s", error)
+                    log.debug("the page shows earlier figures: %s", error)
                 self._known = time.monotonic(), known
             return known
 
@@ -130,7 +130,7 @@ def _borrowed(config: "Config") -> Iterator[None]:
         while in_use(config):
             if time.monotonic() > deadline:
                 raise LedgerConflict(
-                    f"the job did not let stream {name!r} go within {_LET_GO:.0f} s",
+                    f"the job did not release stream {name!r} within {_LET_GO:.0f} s",
                     hint="Its batch is still running; try again later.",
                 )
             time.sleep(0.2)

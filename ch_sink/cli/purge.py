@@ -26,17 +26,17 @@ __all__ = ["purge"]
 
 def purge(
     configs: ConfigFiles,
-    apply: Annotated[bool, typer.Option("--apply", help="Remove; without it, only count the rows.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Remove the rows; without it, only count them.")] = False,
     key: Annotated[
         str,
         typer.Option(
             "--key",
             metavar="JSON",
-            help="Remove all that is stored of one key, such as '{\"id\": 7}', whatever its age.",
+            help="Remove everything stored of one key, such as '{\"id\": 7}', whatever its age.",
             show_default=False,
         ),
     ] = "",
-    live: Annotated[bool, typer.Option("--live", help="With --key: also a row that is not deleted.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="With --key: remove the row even if it is not deleted.")] = False,
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
@@ -55,14 +55,14 @@ def purge(
         _erase(out, chosen, key, apply=apply, live=live)
         return
     if live:
-        raise ConfigError("--live needs --key", hint="Leave it out, or name the key with --key.")
+        raise ConfigError("--live needs --key", hint="Omit it, or name the key with --key.")
     documents: list[dict[str, Any]] = []
     refused = False
     for config in streams:
         if config.purge_after is None:
             raise ConfigError(
                 f"stream {config.stream_name!r} has no purge_after",
-                hint="Say how old deleted rows must be: `purge_after: 30d` in the file, or --set purge_after=30d.",
+                hint="Set how old deleted rows must be: `purge_after: 30d` in the file, or --set purge_after=30d.",
             )
         try:
             with expecting_a_ledger(config):
@@ -94,7 +94,7 @@ def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) 
     given = key_of(key)
     if live and config.rollups:
         raise ConfigError(
-            "--live removes a row whose values its rollups keep",
+            "--live would leave the row's values in its rollups",
             hint="Delete the row in the source, and purge the key once the stream has applied that.",
         )
     with expecting_a_ledger(config):

@@ -21,7 +21,9 @@ def repair(
     context: typer.Context,
     configs: ConfigFiles,
     against: Against = "",
-    apply: Annotated[bool, typer.Option("--apply", help="Write; without it, only say what would be written.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the rows; without it, only show what would be written.")
+    ] = False,
     examples: Examples = 10,
     where: Where = "",
     key: Annotated[
@@ -44,7 +46,7 @@ def repair(
 
     out = Output(as_json=as_json)
     if key and where:
-        raise ConfigError("--key and --where exclude each other", hint="Leave one of them out.")
+        raise ConfigError("--key and --where exclude each other", hint="Use one of them.")
     options = options_of(examples, "", where, "", patience, parallel)
     documents: list[dict[str, Any]] = []
     ok = True
@@ -74,9 +76,12 @@ def _outcome(done: "Mended") -> list[str]:
         rows = counted(done.rows, "row")
         said = [f"  repaired {rows}"] if done.applied else [f"  would repair {rows}: --apply"]
     outcomes = (
-        (done.left, "still differ: the stream may have changed them meanwhile; verify again"),
-        (done.too_new, "left alone: their versions are above all that the stream has written"),
+        (done.left, "still differ: the stream may have changed them in the meantime; verify again"),
+        (done.too_new, "left alone: their versions are above everything that the stream has written"),
         (done.unmendable, "cannot be removed: the engine has no mark for deleted rows"),
-        (done.unreadable, "left alone: the source cannot give all their columns; repair them --against topic"),
+        (
+            done.unreadable,
+            "left alone: not all of their columns can be read from the source; repair them --against topic",
+        ),
     )
     return [*said, *(f"  {counted(number, 'row')} {text}" for number, text in outcomes if number)]

@@ -16,18 +16,20 @@ if TYPE_CHECKING:
 
 __all__ = ["resync"]
 
-Apply = Annotated[bool, typer.Option("--apply", help="Do it; without it, only say what would be done.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Fill the table; without it, only show what would be done.")]
 Patience = Annotated[
     float,
-    typer.Option("--patience", metavar="SECONDS", min=0, help="How long to wait for changes that are still under way."),
+    typer.Option(
+        "--patience", metavar="SECONDS", min=0, help="How long to wait for changes that have not arrived yet."
+    ),
 ]
 Against = Annotated[
     str,
     typer.Option(
         "--against",
         metavar="source|topic",
-        help="What holds the truth: the database of the section source, or the topic, if it holds its first records.",
-        show_default="source if the file names it, else topic",
+        help="Where the rows come from: the database in section source, or the topic.",
+        show_default="source if the file has that section, else topic",
     ),
 ]
 Into = Annotated[
@@ -35,7 +37,7 @@ Into = Annotated[
     typer.Option(
         "--into",
         metavar="TABLE",
-        help="Fill this empty table of the database instead, of any engine, order and columns; nothing is exchanged.",
+        help="Fill this empty table instead; the stream's table is not touched.",
         show_default=False,
     ),
 ]
@@ -92,7 +94,7 @@ def _done(done: "Resynced", into: str) -> Iterator[str]:
         yield f"{done.table}: {counted(done.rows, 'row')}"
     elif done.start:
         places = ", ".join(f"{offset} of partition {p}" for p, offset in sorted(done.start.items()))
-        yield f"{done.table}: {counted(done.rows, 'row')}; the stream goes on at offset {places}"
+        yield f"{done.table}: {counted(done.rows, 'row')}; the stream continues at offset {places}"
     else:
         yield (
             f"{done.table}: {counted(done.rows, 'row')}, before {done.before}; "

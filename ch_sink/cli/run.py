@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expect_some, streams_again, watch_topics
+from ch_sink.cli.options import (
+    AsJson,
+    ConfigFiles,
+    Only,
+    Overrides,
+    expect_some,
+    load_jobs,
+    streams_again,
+    watch_topics,
+)
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError
 from ch_sink.model.address import Address, counted
@@ -19,11 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ch_sink.config import Config
-    from ch_sink.discovery.topic_watch import TopicWatch
-    from ch_sink.observe.job_view import JobWatch
     from ch_sink.observe.live import Live
     from ch_sink.observe.stream import StreamSummary
     from ch_sink.spark.job import JobEnd
+    from ch_sink.spark.session import JvmStart
     from ch_sink.wiring.process import Stop
 
 __all__ = ["LogFormat", "progress", "run", "show_summaries"]
@@ -36,17 +44,17 @@ _NAMED = 5
 
 
 class LogFormat(StrEnum):
-    """Form of the log's lines."""
+    """Format of log lines."""
 
     text = "text"
     json = "json"
 
 
 LogFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Append the log to this file, too.", show_default=False)
+    Path | None, typer.Option(metavar="FILE", help="Also append the log to this file.", show_default=False)
 ]
 UiAddress = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Serve a page about the job there.", show_default=False)
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve the job's page at this address.", show_default=False)
 ]
 UiToken = Annotated[
     str,
@@ -58,19 +66,17 @@ UiToken = Annotated[
 ]
 UiHosts = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A further name under which the page is reached.", show_default=False),
+    typer.Option(metavar="NAME", help="Another host name for the page, such as a proxy's.", show_default=False),
 ]
 
 
 def run(
     context: typer.Context,
     configs: ConfigFiles,
-    once: Annotated[
-        bool, typer.Option("--once", help="Stop when everything that is in the topics now has been read.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop after reading what is in the topics now.")] = False,
     master: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Spark master; local[*] if none is configured.", show_default=False),
+        typer.Option(metavar="URL", help="Spark master; local[*] by default.", show_default=False),
     ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop when the first stream fails.")] = False,
     only: Only = None,
@@ -79,7 +85,7 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each batch of each stream.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show warnings and errors only.")] = False,
     log_file: LogFile = None,
-    log_format: Annotated[LogFormat, typer.Option(help="Form of the log's lines.")] = LogFormat.text,
+    log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.text,
     ui: UiAddress = None,
     ui_token: UiToken = "",
     ui_host: UiHosts = None,
@@ -90,7 +96,7 @@ def run(
     retry_for. Ctrl-C or SIGTERM stops it after the running batch; started again, it continues where it stopped.
     """
     if verbose and quiet:
-        raise ConfigError("--verbose and --quiet exclude each other", hint="Leave out one of them.")
+        raise ConfigError("--verbose and --quiet exclude each other", hint="Use one of them.")
     from ch_sink.cli.screen import LogOptions, shown
     from ch_sink.observe.job_view import JobWatch
     from ch_sink.observe.live import Live
@@ -99,50 +105,41 @@ def run(
     watch = JobWatch("reading the configuration")
     debug = bool(context.find_root().params.get("debug"))
     with shown(watch.look, LogOptions(verbose, quiet or as_json, log_file, log_format.value, debug), stop):
-        topics = watch_topics(configs, overrides, only)
-        settings = topics.first(log, wait=not once)
-        expect_some(topics, settings, only)
-        live = Live()
+        jobs = load_jobs(configs, overrides)
         with ExitStack() as beside:
+            jvm = beside.enter_context(_starting([job.usual for job in jobs], master, stop))
+            topics = watch_topics(jobs, lambda: load_jobs(configs, overrides), only)
+            settings = topics.first(log, wait=not once)
+            expect_some(topics, settings, only)
+            live = Live()
             beside.enter_context(_page(ui, ui_token, ui_host or (), live, lambda: streams_again(configs, overrides)))
             if not once:
                 beside.enter_context(_purging(live, lambda: streams_again(configs, overrides)))
-            end = _run(
+            # PySpark is imported when it is needed: missing things are reported while Spark's JVM is still starting.
+            from ch_sink.spark.job import run_job
+            from ch_sink.wiring.crew import Observers
+
+            end = run_job(
                 settings,
-                topics,
-                watch,
-                live,
-                stop,
                 once=once,
                 fail_fast=fail_fast,
                 master=master,
+                topics=topics,
+                started=jvm,
+                stop=stop,
+                seen=Observers(logged, watch, live),
             )
     _report(out, end, len(settings), stopped=stop.requested)
 
 
-def _run(
-    settings: "Sequence[Config]",
-    topics: "TopicWatch",
-    watch: "JobWatch",
-    live: "Live",
-    stop: "Stop",
-    *,
-    once: bool,
-    fail_fast: bool,
-    master: str | None,
-) -> "JobEnd":
-    """Run the job while Spark's JVM starts beside it."""
-    # PySpark is imported when a stream is open: missing things are reported while Spark's JVM is still starting.
-    from ch_sink.spark.job import run_job
+@contextmanager
+def _starting(settings: "Sequence[Config]", master: str | None, stop: "Stop") -> "Iterator[JvmStart | None]":
+    """Spark's JVM, which starts beside everything else. It ends at once if no session has been made."""
     from ch_sink.spark.session import start_application
-    from ch_sink.wiring.crew import Observers
 
-    seen = Observers(logged, watch, live)
-    jvm = start_application(settings or topics.usual, master, stop) if settings or not once else None
+    jvm = start_application(settings, master, stop)
     try:
-        return run_job(
-            settings, once=once, fail_fast=fail_fast, master=master, topics=topics, started=jvm, stop=stop, seen=seen
-        )
+        yield jvm
     finally:
         if jvm is not None:
             jvm.jvm.abandon()
@@ -182,11 +179,9 @@ def _page(
     server = PageServer(Address.parse(address, "--ui"), JobPage(live, streams), token, hosts)
     log.info("the page is at http://%s:%d/", address.rpartition(":")[0] or "127.0.0.1", server.port)
     if not token and sys.stderr.isatty():
-        log.info("its token, for records and their retry, is %s", server.token, extra=FOR_THE_TERMINAL)
+        log.info("token to see and retry records: %s", server.token, extra=FOR_THE_TERMINAL)
     elif not token:
-        log.info(
-            "the page shows no records and retries none: CH_SINK_UI_TOKEN in the environment sets a token for that"
-        )
+        log.info("the page neither shows nor retries records: set CH_SINK_UI_TOKEN to allow it")
     try:
         yield
     finally:
@@ -217,7 +212,7 @@ def stopped_streams(failures: "Mapping[str, ChSinkError]", of: int) -> ChSinkErr
     error = ChSinkError(
         f"{len(failures)} of {counted(of, 'stream')} stopped: {', '.join(names)}{more}",
         hint=(steps.pop() if len(steps) == 1 else None)
-        or "`ch_sink status` says why; continue with `ch_sink resume` once that is settled.",
+        or "`ch_sink status` shows why; fix it, then run `ch_sink resume`.",
     )
     error.exit_code = max(failure.exit_code for failure in failures.values())
     return error

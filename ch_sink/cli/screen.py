@@ -160,7 +160,7 @@ def rendered(view: JobView, height: int, *, stopping: bool = False) -> Renderabl
         parts.append(Padding(ProgressBar(total=1.0, completed=view.done, width=40), 0))
     parts.append(table)
     if len(view.streams) > room:
-        parts.append(Text(f"… and {counted(len(view.streams) - room, 'stream')} that do better", style="dim"))
+        parts.append(Text(f"… and {counted(len(view.streams) - room, 'stream')} in a better state", style="dim"))
     if stopping:
         parts.append(Text("Stopping after the running batch. Press Ctrl-C again to end at once.", style="bold"))
     return Group(Text(), *parts)

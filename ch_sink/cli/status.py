@@ -29,7 +29,7 @@ def status(
         list[str],
         typer.Argument(
             metavar="CONFIG… [NAME…]",
-            help="YAML files, each of one topic or of many; then names of streams, topics or tables for their details.",
+            help="YAML files; then names of streams, topics or tables to show in detail.",
             show_default=False,
         ),
     ],
@@ -88,7 +88,7 @@ def _files_and_names(given: Sequence[str]) -> tuple[list[Path], set[str]]:
     """Arguments that are files, and the others. What looks like a file is one, so that a typing error is said."""
     files = [word for word in given if Path(word).is_file() or word.endswith((".yaml", ".yml")) or "/" in word]
     if not files:
-        raise ConfigError(f"{given[0]} is no file", hint="Name the configuration first: ch_sink status CONFIG NAME.")
+        raise ConfigError(f"{given[0]} is not a file", hint="Name the configuration first: ch_sink status CONFIG NAME.")
     return list(map(Path, files)), set(given).difference(files)
 
 
@@ -190,7 +190,7 @@ def show_one(out: Output, seen: "StreamStatus") -> None:
     for p in seen.partitions:
         if p.lost:
             lost = counted(p.lost, "offset")
-            out.say(f"  partition {p.partition}: {lost} lost, dropped by the broker before being read", style="red")
+            out.say(f"  partition {p.partition}: {lost} lost, dropped by the broker before they were read", style="red")
 
 
 def _compared(found: "Compared") -> str:

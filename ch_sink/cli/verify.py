@@ -55,11 +55,11 @@ def verify(
         Path | None, typer.Option("--html", metavar="PATH", help="Write the report as one HTML file.")
     ] = None,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on: part after part of each table, again and again.")
+        bool, typer.Option("--continuous", help="Verify continuously, one key range at a time.")
     ] = False,
     load: Annotated[
         str,
-        typer.Option("--load", metavar="SHARE", help="Share of the time that --continuous compares; then it rests."),
+        typer.Option("--load", metavar="SHARE", help="Share of the time that --continuous may take."),
     ] = "10%",
     rounds: Annotated[
         int, typer.Option("--rounds", metavar="N", min=0, help="End --continuous after N rounds.", show_default=False)
@@ -136,7 +136,7 @@ def _expect_writable(path: Path) -> None:
             path.unlink()  # no empty report, should the comparison fail
     except OSError as error:
         raise ConfigError(
-            f"--html {path} cannot be written: {error.strerror}", hint="Name a file in a folder that is there."
+            f"--html {path} cannot be written: {error.strerror}", hint="Name a file in a folder that exists."
         ) from None
 
 

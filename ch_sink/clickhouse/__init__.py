@@ -5,7 +5,7 @@ from ch_sink.clickhouse.dead_letters import ClickHouseDeadLetters
 from ch_sink.clickhouse.failures import Retry
 from ch_sink.clickhouse.fence import await_earlier_inserts
 from ch_sink.clickhouse.ledger import ClickHouseLedger, write_together
-from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, max_version
+from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, has_rows, max_version
 from ch_sink.clickhouse.replicas import has_quorum
 from ch_sink.clickhouse.rollups import expect_free_names, planned_rollups
 from ch_sink.clickhouse.round_trip import FAMILIES, families_of, sent_and_read, stored_and_read
@@ -43,6 +43,7 @@ __all__ = [
     "families_of",
     "has_nullable_tuple",
     "has_quorum",
+    "has_rows",
     "max_version",
     "planned_rollups",
     "run_statement",

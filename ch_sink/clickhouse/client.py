@@ -155,7 +155,7 @@ class Client:
             found = self.rows(
                 "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {name:String}",
                 {"database": database, "name": name},
-                doing=f"look at the engine of {database}.{name}",
+                doing=f"inspect the engine of {database}.{name}",
             )
             if not found:
                 return False

@@ -143,7 +143,7 @@ class Retry:
         return ceiling * random.uniform(0.1, 1.0)
 
 
-_LIMIT = "Raise the limit in the user's profile, or give ch_sink a user of its own: an answer in part would be wrong."
+_LIMIT = "Raise the limit in the user's profile, or give ch_sink its own user: a partial answer would be wrong."
 _HINTS = {
     158: _LIMIT,
     191: _LIMIT,
@@ -152,10 +152,10 @@ _HINTS = {
     60: "Create the table with `ch_sink init CONFIG --apply`, or correct clickhouse.database and clickhouse.table.",
     81: "Create the database with `ch_sink init CONFIG --apply`, or correct clickhouse.database.",
     241: "Lower chunk_offsets or chunk_bytes, or raise the server's memory limit.",
-    349: "A column that the table computes from another one does not take its NULL: alter the expression (ifNull), or "
-    "make it Nullable; then `ch_sink resume`.",
-    469: "Drop the constraint (ALTER TABLE … DROP CONSTRAINT), or let deleted rows meet it, which may have their key "
-    "only and defaults: CHECK (…) OR _is_deleted = 1, with the table's own mark; then `ch_sink resume`.",
+    349: "A computed column does not accept the NULL of the column it is computed from: use ifNull in its "
+    "expression, or make it Nullable; then `ch_sink resume`.",
+    469: "Drop the constraint (ALTER TABLE … DROP CONSTRAINT), or make it accept deleted rows, which may have "
+    "only their key and defaults: CHECK (…) OR _is_deleted = 1, with the table's own column; then `ch_sink resume`.",
     TOO_MANY_PARTS: "Merges do not keep up: raise trigger_interval or chunk_offsets, or coarsen PARTITION BY.",
 }
 
@@ -203,7 +203,7 @@ def _no_answer(error: BaseException, url: str, doing: str, secret: str) -> Click
     elif isinstance(cause, (NewConnectionError, ConnectTimeoutError, ConnectionRefusedError)):
         why, hint = "no connection", "Is the server up? Check clickhouse.url."
     elif isinstance(cause, ResponseError):
-        why, hint = "the proxy in front of it answers 502", "Is the server up? Check clickhouse.url."
+        why, hint = "the proxy in front of it answered 502", "Is the server up? Check clickhouse.url."
     else:
         why, hint = f"the connection broke ({type(cause).__name__})", "Is the server up? Check clickhouse.url."
     return ClickHouseUnavailable(f"ClickHouse at {url} does not answer, could not {doing}: {why}", hint=hint)

@@ -33,6 +33,7 @@ __all__ = [
     "SETTINGS",
     "SUPERSEDED",
     "ClickHouseFence",
+    "GroupFence",
     "await_earlier_inserts",
     "fenced",
     "fenced_query",
@@ -112,6 +113,60 @@ class ClickHouseFence:
             raise displaced(self.stream, newest)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupFence:
+    """The Fence of the first executions of several tasks: see `TaskLedger.together`.
+
+    Its inserts have ids that the server draws. A later execution of one of the partitions awaits all such inserts.
+    """
+
+    table: StateTable
+    """The ledger."""
+    stream: str
+    topic_id: str
+    partitions: Sequence[int]
+    claim: Claim | None
+    batch: int
+    newest_claim: Callable[[], Claim | None] = field(repr=False)
+    repeats: bool = False
+    query_id: str = ""
+    partition_id: str = ""
+
+    @property
+    def execution(self) -> str:
+        return f"{self._number}-{self.batch}-group"
+
+    @property
+    def _number(self) -> int:
+        return self.claim.number if self.claim is not None else 0
+
+    @property
+    def condition(self) -> str:
+        # Batches are numbered by their owner's clock, so only those of one claim are compared.
+        repeats = (
+            f"entry = 'execution' AND topic_id = {literal(self.topic_id)} "
+            f"AND partition IN ({', '.join(map(str, self.partitions))}) AND written >= {self._number << CLAIM_BITS} "
+            f"AND counts['batch'] >= {self.batch}"
+        )
+        if self.claim is None:
+            return (
+                f"(SELECT count() FROM {self.table.qualified} WHERE stream = {literal(self.stream)} AND {repeats}) = 0"
+            )
+        claims = "entry = 'claim' AND fact != ''"
+        return (
+            f"(SELECT (countIf({repeats}), argMaxIf(run_id, (claim_number, written), {claims})) "
+            f"FROM {self.table.qualified} WHERE stream = {literal(self.stream)} AND (({repeats}) OR ({claims}))) "
+            f"= (0, {literal(self.claim.run_id)})"
+        )
+
+    def check(self) -> None:
+        newest = self.newest_claim()
+        if self.claim is not None and (newest is None or newest.run_id != self.claim.run_id):
+            raise displaced(self.stream, newest)
+        if not self.table.rows(f"SELECT {self.condition} AS holds")[0]["holds"]:
+            raise superseded(self.stream, min(self.partitions))
+
+
 SUPERSEDED = frozenset({395, 394})
 """FUNCTION_THROW_IF_VALUE_IS_NON_ZERO, QUERY_WAS_CANCELLED: what a superseded insert may end with."""
 
@@ -158,7 +213,7 @@ def readable(table: TargetTable, rows: pa.Table) -> pa.Table:
 def needs_query(table: TargetTable, rows: pa.Table) -> bool:
     """Whether these rows have a null for which a plain insert fails, or stores another value.
 
-    A null that comes as text is no default, and 26.5 stores an empty text for one in a LowCardinality column.
+    A null that comes as text is not a default, and 26.5 stores an empty text for one in a LowCardinality column.
     """
     kinds = (_column(table, name).type for name in rows.column_names if rows.column(name).null_count)
     return any(
@@ -312,12 +367,12 @@ def _still_running(table: TargetTable, cluster: str | None, ids: set[str], patie
     if ids:
         return ClickHouseUnavailable(
             f"an insert of an earlier job into {table.qualified} still runs after {patience:.0f} s (query {min(ids)})",
-            hint="Find it in system.processes and stop it with KILL QUERY; the stream then goes on.",
+            hint="Find it in system.processes and stop it with KILL QUERY; the stream then continues.",
         )
     return ClickHouseUnavailable(
         f"a server of cluster {cluster} has not answered for {patience:.0f} s, and an insert of an earlier job into "
         f"{table.qualified} may still run there",
-        hint="Start it, or take it out of the cluster's configuration; the stream then goes on.",
+        hint="Start it, or remove it from the cluster's configuration; the stream then continues.",
     )
 
 

@@ -195,7 +195,7 @@ class LedgerFolds:
                 self._delete(_SWEEP_CLAIMS, claim_number=owner.number - _CLAIMS)
         except AccessDenied:
             log.warning(
-                "the ledger %s grows, since this user may not delete its old entries; "
+                "the ledger %s grows because this user may not delete its old entries; "
                 "GRANT ALTER DELETE ON %s TO this user",
                 *(self._ledger.table.qualified, self._ledger.table.qualified),
             )

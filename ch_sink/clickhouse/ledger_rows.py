@@ -106,7 +106,7 @@ def row(
         case Execution():
             # Whatever distinguishes executions is outside the sorting key: the engine keeps the row of the newest.
             place = {"topic_id": entry.topic_id, "partition": entry.partition}
-            filled |= {**place, "run_id": entry.id, "state": entry.work}
+            filled |= {**place, "run_id": entry.id, "state": entry.work, "counts": [("batch", entry.batch)]}
         case _:
             fields = msgspec.to_builtins(entry)
             filled |= {column: fields.pop(name) for name, column in _COLUMN_OF.items() if name in fields}

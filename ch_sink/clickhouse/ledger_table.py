@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, rank
+from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, GroupFence, rank
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, row
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import Claim, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange
-from ch_sink.stream.claims import displaced, mine, new_claim, retired
+from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired
 
 __all__ = [
     "MINE",
@@ -183,7 +183,7 @@ def insert_rows(table: StateTable, rows: Sequence[Row]) -> None:
 
 # Served by the primary key. The engine keeps one row for each partition, and `written` is the execution's rank.
 _LAST_EXECUTION = f"""\
-SELECT written, run_id, state FROM $table
+SELECT written, run_id, state, counts['batch'] AS highest FROM $table
 WHERE {MINE} AND entry = 'execution' AND {PARTITION}
 ORDER BY written DESC, run_id DESC LIMIT 1"""
 
@@ -214,9 +214,8 @@ class ClickHouseTaskLedger(LedgerTable):
         number, before = claim.number if claim is not None else 0, self._last_execution(topic_id, partition)
         repeats = before is not None and before.work == work
         while before is None or before.claim <= number:
-            mine = Execution(
-                topic_id, partition, number, before.number + 1 if before else 1, uuid.uuid4().hex[:12], work
-            )
+            mine = Execution(topic_id, partition, number, 0, uuid.uuid4().hex[:12], work)
+            mine = next_execution(self.stream, before, mine)
             self.insert([mine])
             fence = ClickHouseFence(self.table, self.stream, mine, claim, repeats, self.newest_claim)
             if fence.holds():
@@ -226,12 +225,16 @@ class ClickHouseTaskLedger(LedgerTable):
             before = self._last_execution(topic_id, partition)
         raise displaced(self.stream, self.newest_claim())
 
+    def together(self, topic_id: str, partitions: Sequence[int], claim: Claim | None, batch: int) -> Fence:
+        return GroupFence(self.table, self.stream, topic_id, sorted(partitions), claim, batch, self.newest_claim)
+
     def _last_execution(self, topic_id: str, partition: int) -> Execution | None:
         found = self.ask(_LAST_EXECUTION, topic_id=topic_id, partition=partition)
         if not found:
             return None
         claim, number = divmod(int(found[0]["written"]), 1 << CLAIM_BITS)
-        return Execution(topic_id, partition, claim, number, str(found[0]["run_id"]), str(found[0]["state"]))
+        run_id, work, highest = (found[0][name] for name in ("run_id", "state", "highest"))
+        return Execution(topic_id, partition, claim, number, str(run_id), str(work), int(highest))
 
     def put_progress(self, progress: RangeProgress) -> None:
         self.insert([progress], progress.start)

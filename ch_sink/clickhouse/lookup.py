@@ -13,7 +13,7 @@ from ch_sink.types.arrow import arrow_type, carried, sent_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, quote
 
-__all__ = ["AnyKeyLookup", "ClickHouseLookup", "max_version"]
+__all__ = ["AnyKeyLookup", "ClickHouseLookup", "has_rows", "max_version"]
 
 _KEYS = "_keys"
 _COUNT, _BELOW, _TOP, _T, _K = (f"{OWN}{name}" for name in ("rows", "below", "top", "t", "k"))
@@ -109,6 +109,12 @@ def max_version(client: Client, table: TargetTable, empty: int = 0, condition: s
         doing=f"read the highest version of {table.qualified}",
     )
     return int(rows[0][_TOP] or 0) if rows else 0
+
+
+def has_rows(client: Client, table: TargetTable, condition: str = "") -> bool:
+    """Whether the table has a row that meets the condition, whatever readers see of it. Raises ClickHouseError."""
+    sql = f"SELECT 1 AS one FROM {table.qualified} WHERE {condition or 1} LIMIT 1"
+    return bool(client.rows(sql, of=table, doing=f"look into {table.qualified}"))
 
 
 def _collapses(table: TargetTable) -> bool:

@@ -170,7 +170,7 @@ _ONE_SERVER = (
 
 def _scattered(table: str) -> ClickHouseUnavailable:
     return ClickHouseUnavailable(
-        f"each of {_TRIES} reads of {table} was answered by another server than those that have all its parts",
+        f"each of {_TRIES} reads of {table} was answered by a server that lacks some of its parts",
         hint="Let the balancer keep a client on one server, or set insert_quorum and insert_quorum_parallel: 0 in "
         "clickhouse.settings.",
     )

@@ -50,7 +50,7 @@ def planned_rollups(
     made = []
     for choice in choices:
         try:
-            found = client.rows(probe(table, choice), settings=EVERY_TYPE, doing=f"look at rollup {choice.name}")
+            found = client.rows(probe(table, choice), settings=EVERY_TYPE, doing=f"inspect rollup {choice.name}")
         except ClickHouseUnavailable:
             raise
         except ClickHouseError as error:
@@ -192,7 +192,7 @@ def roll_up(
     if lacking := [name for name in names if name not in rows.column_names]:
         raise StreamFailed(
             f"rollup {rollup.choice.name} uses column {lacking[0]!r} of {table.qualified}, which the events lack",
-            hint="Take the column out of the rollup.",
+            hint="Remove the column from the rollup.",
         )
     block = readable(table, rows.select(list(names)))
     condition = fence.condition if fence is not None else ""

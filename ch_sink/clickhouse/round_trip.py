@@ -117,7 +117,7 @@ def expect_faithful(client: Client, table: TargetTable) -> None:
     try:
         changed = sent_and_read(client, sorted(untried))
     except AccessDenied as error:
-        log.warning("whether the server keeps values of all types was not tried: %s", error)
+        log.warning("whether the server keeps values of all types was not tested: %s", error)
         changed = []
     if changed:
         column, kind = next((n, k) for n, k in kinds.items() if changed[0].family in families_of([k]))
@@ -138,7 +138,7 @@ def sent_and_read(client: Client, families: Sequence[str]) -> list[Changed]:
         sent = Keys("_sent", rows.select([name for name, _ in structure]), structure)
         shown = ", ".join(f"{carried(c, k)} AS {OWN}{c}, toString({c}) AS {OWN}text_{c}" for c, k in structure[1:])
         found = client.arrow(
-            f"SELECT {shown} FROM _sent ORDER BY id", settings=EVERY_TYPE, keys=sent, doing="try the column types"
+            f"SELECT {shown} FROM _sent ORDER BY id", settings=EVERY_TYPE, keys=sent, doing="test the column types"
         )
         pairs = {name: (found[OWN + _column(name)], found[f"{OWN}text_{_column(name)}"]) for name in names}
         return list(_compared(names, pairs))
@@ -164,7 +164,7 @@ def stored_and_read(client: Client, database: str, policy: Policy, families: Seq
         try:
             return list(_stored(client, detect(client, database, name, policy), names))
         finally:
-            client.command(f"DROP TABLE IF EXISTS {place}", doing=f"drop {name}, which tried the column types")
+            client.command(f"DROP TABLE IF EXISTS {place}", doing=f"drop {name}, which tested the column types")
 
     return _each(families, store)
 
@@ -186,7 +186,7 @@ def _stored(client: Client, table: TargetTable, names: Sequence[str]) -> Iterato
         if _SAMPLES[name].is_key:
             of_keys = ClickHouseLookup(client, table, (_column(name),)).fetch(rows.select([_column(name)]))
             if of_keys.rows.num_rows != 2:
-                yield Changed(name, f"{of_keys.rows.num_rows} of 2 rows are found by their keys")
+                yield Changed(name, f"{of_keys.rows.num_rows} of 2 rows are found by key")
 
 
 @dataclass(frozen=True, slots=True)

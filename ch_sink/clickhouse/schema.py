@@ -147,7 +147,7 @@ def _added(client: Client, table: TargetTable, added: Sequence[tuple[str, str]])
             constant = False
         if not constant:
             raise ConfigError(
-                f"columns.add.{name}: {text} is no constant", hint="Write text in single quotes, as in \"'eu'\"."
+                f"columns.add.{name}: {text} is not a constant", hint="Write text in single quotes, as in \"'eu'\"."
             )
         if column is not None and column.insertable:
             wanted.append((name, _cast(text, column.type), arrow_type(column.type)))
@@ -213,7 +213,7 @@ def execute(client: Client, statements: Sequence[str], of: TargetTable | None = 
             late = error.code == _TIMEOUT and " ON CLUSTER " in statement
             if error.code != _UNFINISHED and not late:
                 raise
-            log.warning("a replica that is down has not done it, and does so when it is back: %s", error)
+            log.warning("a replica that is down has not done it yet and will when it is back: %s", error)
 
 
 def server_facts(client: Client, table: TargetTable | None = None) -> ServerFacts:

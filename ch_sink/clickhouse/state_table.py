@@ -95,7 +95,7 @@ class StateTable:
         found = self.client.rows(
             "SELECT name FROM system.columns WHERE database = {database:String} AND table = {table:String}",
             {"database": self.database, "table": self.name},
-            doing=f"look at the columns of {self.qualified}",
+            doing=f"inspect the columns of {self.qualified}",
         )
         return frozenset(str(r["name"]) for r in found)
 

@@ -161,7 +161,7 @@ class Evolution:
             if not shown or shown == mine:
                 return
             if not shown.keys() <= {c.name for c in before.source_columns} | mine.keys() or not set(key) <= set(shown):
-                log.warning("view %s.%s is not the one that init creates and stays as it is", after.database, name)
+                log.warning("view %s.%s is not the one that init creates and is left alone", after.database, name)
                 return
             if attempt and shown.keys() == mine.keys():
                 return  # the view may cast its columns
@@ -211,7 +211,7 @@ def _lacks(table: TargetTable, wanted: UnknownColumn) -> bool:
 
 
 def _refused(error: ClickHouseError, statements: Sequence[str]) -> ClickHouseError:
-    by_hand = f"carry it out by hand and run again: {'; '.join(statements)}"
+    by_hand = f"run it by hand, then run again: {'; '.join(statements)}"
     return type(error)(error.message, code=error.code, hint=by_hand)
 
 

@@ -233,13 +233,13 @@ def _clash(found: _Found, sharing: Sequence[_Found]) -> ConfigError | None:
         return ConfigError(
             f"topics {first.kafka.topic} and {config.kafka.topic} would both be written to {table}",
             hint="Give each its own table, by {schema} or {topic} in clickhouse.table or by an exception under "
-            "`tables:`; or set merge: true, and a column tells their rows apart.",
+            "`tables:`; or set merge: true, and a column distinguishes their rows.",
         )
     same = next((c for c in others if c.columns.add == config.columns.add), None)
     if same is not None:
         return ConfigError(
             f"topics {same.kafka.topic} and {config.kafka.topic} would both be written to {table}, and their added "
-            "columns are the same, so that nothing tells their rows apart",
+            "columns are the same, so nothing distinguishes their rows",
             hint="Let one of columns.add differ by topic, such as source: \"'{topic}'\".",
         )
     return None

@@ -236,14 +236,14 @@ def _exception(base: Tree, place: str, given: dict[str, Any]) -> Variant:
         match = re.compile(given["match"])
     except re.error as error:
         raise ConfigError(
-            f"{base.name} {base.where((*here, 'match'))}: tables[{place}].match is no pattern: {error}",
+            f"{base.name} {base.where((*here, 'match'))}: tables[{place}].match is not a pattern: {error}",
             hint=r"Write a regular expression for whole topic names, such as shop\.public\.tmp_.*.",
         ) from None
     for key in ("kafka", "state_tables", "spark"):
         if key in rest:
             raise ConfigError(
                 f"{base.name} {base.where((*here, key))}: tables[{place}].{key} cannot differ from table to table",
-                hint="Use a file of its own for topics of another cluster.",
+                hint="Use a separate file for topics of another cluster.",
             )
     merged = {**base.values, **{key: _over(base.values.get(key), value) for key, value in rest.items()}}
     origin = {**base.origin, **{path[2:]: line for path, line in base.origin.items() if path[:2] == here}}

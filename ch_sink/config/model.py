@@ -74,7 +74,7 @@ class ColumnsSection(Section):
                 raise ValueError(f"excludes the column {both[0]!r} and has it in {group}; keep one of them")
         if "hmac-sha256" in self.mask.values() and not (self.mask_key and self.mask_key.get_secret_value()):
             raise ValueError(
-                "masks with hmac-sha256, which needs mask_key; set it by CH_SINK__COLUMNS__MASK_KEY in the environment"
+                "masks with hmac-sha256, which needs mask_key; set the environment variable CH_SINK__COLUMNS__MASK_KEY"
             )
         return self
 
@@ -139,7 +139,7 @@ class SourceSection(Section):
                 "must be the address of a database, such as postgresql://host:5432/shop or mysql://host/shop"
             )
         if "password=" in parts.query.lower():
-            raise ValueError("must not have a password among its options, since it may be shown")
+            raise ValueError("must not have a password among its options: they appear in messages")
         return url
 
 
@@ -243,7 +243,7 @@ class Config(Section):
             both = sorted(set(self.key_columns) & set(names))
             if both:
                 raise ValueError(
-                    f"columns {group} {both[0]!r}, which is one of key_columns: without it rows cannot be told apart"
+                    f"columns {group} {both[0]!r}, which is one of key_columns: without it rows cannot be distinguished"
                 )
         return self
 
@@ -305,7 +305,7 @@ class Config(Section):
 
     def policy(self) -> Policy:
         """The choices on which decoding, ordering and merging depend."""
-        flattened, document, version = self.flattened, self.document, self.version
+        flattened, document = self.flattened, self.document
         return Policy(
             values=ValuePolicy(
                 out_of_range=self.out_of_range,
@@ -323,7 +323,7 @@ class Config(Section):
             ),
             keys=KeyPolicy(columns=self.key_columns, ignored=self._ignored),
             documents=DocumentPolicy(document.column, tuple(document.columns.items()), document.form, document.keys),
-            versions=VersionPolicy(version.strategy, version.floor, self.redelivery_scan),
+            versions=VersionPolicy(self.version.strategy, self.redelivery_scan),
             changes=ChangePolicy(
                 deletes=self.deletes,
                 truncate=self.truncate,

@@ -121,7 +121,7 @@ class Topics:
 
     @staticmethod
     def of(given: object) -> "Topics":
-        """From the value of ``kafka.topics``. Raises ValueError if it is no pattern and no list of them."""
+        """From the value of ``kafka.topics``. Raises ValueError if it is neither a pattern nor a list of them."""
         if isinstance(given, str) and given:
             return Topics(given, patterns=(_compiled(given),))
         if not isinstance(given, list) or not given or not all(isinstance(item, str) and item for item in given):
@@ -155,4 +155,4 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"is no pattern: {error}") from None
+        raise ValueError(f"is not a pattern: {error}") from None

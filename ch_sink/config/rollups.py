@@ -34,7 +34,7 @@ class RollupSection(Section):
     def _refuse(cls, given: Any) -> Any:
         if isinstance(given, Mapping) and (found := [name for name in _NO_DIFFERENCE if name in given]):
             raise ValueError(
-                f"has {found[0]}, which cannot be undone by a difference: of a row that goes, nothing tells what "
+                f"has {found[0]}, which cannot be undone: once a row is deleted, nothing shows what "
                 f"{found[0]} was without it; leave it out, and ask the table's view for it"
             )
         return given
@@ -45,9 +45,9 @@ class RollupSection(Section):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"has two columns {twice[0]!r}; give each its own name")
         if own := [name for name in names if name.startswith("_")]:
-            raise ValueError(f"has a column {own[0]!r}; names that begin with _ are those of its own columns")
+            raise ValueError(f"has a column {own[0]!r}; names that begin with _ are reserved")
         if not (self.sum or self.avg or self.count):
-            raise ValueError("sums up nothing; give it sum, count or avg")
+            raise ValueError("computes nothing; give it sum, count or avg")
         return self
 
     def choice(self, name: str) -> RollupChoice:

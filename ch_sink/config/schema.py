@@ -44,7 +44,7 @@ clickhouse:
 create_tables: true                   # on first sight of a topic; else run `ch_sink init FILE --apply`
 # engine: replacing                   # sign-replacing, collapsing, versioned-collapsing, append
 # discovery_interval: 30 seconds      # how often new and deleted topics are looked for
-# retry_for: 1 hour                   # how long a server that does not answer is waited for; or unlimited
+# retry_for: 1 hour                   # how long unavailable servers are retried; or unlimited
 
 # What to do with events
 # evolve: fail                        # the source has new columns: add_columns, ignore, fail
@@ -70,7 +70,7 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # time_precision: adaptive
 # placeholder: __debezium_unavailable_value
 # document: {column: document, form: plain, keys: plain, columns: {city: address.city}}
-# version: {strategy: auto, floor: 0}
+# version: {strategy: auto}
 # redelivery_scan: 10000
 
 # Where to start, and how much at a time

@@ -119,7 +119,7 @@ def _address(value: str) -> str:
     try:
         return str(Address.parse(value, "address"))
     except ConfigError as error:
-        raise ValueError("is no address; write HOST:PORT, for example 127.0.0.1:9095") from error
+        raise ValueError("is not an address; write HOST:PORT, for example 127.0.0.1:9095") from error
 
 
 _TEXT_OR_NUMBER = WithJsonSchema({"type": ["number", "string"]})
@@ -327,8 +327,6 @@ class VersionSection(Section):
     """How row versions are computed."""
 
     strategy: Literal["auto", "source_position", "kafka_offset", "source_time"] = "auto"
-    floor: int = Field(default=0, ge=0)
-    """Versions start above this number; needed if another sink wrote the table before."""
 
 
 class DocumentSection(Section):

@@ -82,7 +82,7 @@ def _environment_path(name: str, known: Mapping[str, str]) -> KeyPath:
     path = tuple(step.lower() for step in name.removeprefix(PREFIX).split("__"))
     if "" in path:
         raise ConfigError(
-            f"environment variable {name} names no key", hint=f"Write for instance {PREFIX}CLICKHOUSE__PASSWORD."
+            f"environment variable {name} does not name a key", hint=f"Write for instance {PREFIX}CLICKHOUSE__PASSWORD."
         )
     if path[0] == "kafka" and len(path) > 1:
         rest = "_".join(path[1:])
@@ -211,7 +211,7 @@ def _unknown(path: tuple[str, ...]) -> str:
     if model is KafkaSection:
         return f"{key} is neither a key of this section nor a consumer property of librdkafka{ending}"
     if not nearest and model is not None:
-        ending = f"; known here: {', '.join(sorted(known_keys(model)))}"
+        ending = f"; valid keys: {', '.join(sorted(known_keys(model)))}"
     return f"{key} is not a known key{ending}"
 
 
@@ -276,7 +276,7 @@ def read_secret_files(tree: Tree) -> None:
     """Replace each key such as ``password_file`` by ``password`` with the content of the file.
 
     A line break at the end of the file does not belong to the secret. Raises ConfigError if a file cannot be read, or
-    if the secret is given as well.
+    if the secret is set as well.
     """
     _read(tree, tree.values, ())
 
@@ -295,7 +295,7 @@ def _read(tree: Tree, node: Any, path: tuple[str, ...]) -> None:
         here = (*path, str(name))
         where = f"{tree.name} {tree.where(here)}: {'.'.join(here)}"
         if node.get(secret):
-            raise ConfigError(f"{where}: {secret} is given as well", hint="Keep one of them.")
+            raise ConfigError(f"{where}: {secret} is set as well", hint="Keep one of them.")
         node[secret] = _content(where, str(value))
         tree.origin[(*path, secret)] = tree.where(here)
         del node[name]
@@ -305,7 +305,7 @@ def _content(where: str, file: str) -> str:
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(
             f"{where} cannot be read: {file}: {reason}", hint="Give the path of a file that this user may read."
         ) from None

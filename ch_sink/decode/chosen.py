@@ -69,8 +69,8 @@ class ChosenColumns:
         self._refuse_key(learned.key_columns)
         if learned.documents and (self._hidden or self._target):
             raise StreamFailed(
-                "columns.exclude, rename and mask are for rows, and this topic holds documents",
-                hint="choose the fields of documents with document.columns, and set document.column to '' so that the "
+                "columns.exclude, rename and mask apply to rows, and this topic holds documents",
+                hint="choose document fields with document.columns, and set document.column to '' so that the "
                 "whole document is not stored",
             )
         return learned
@@ -142,10 +142,8 @@ class ChosenColumns:
         if hidden:
             what = "excludes" if hidden[0] in self._chosen.exclude else "masks"
             raise StreamFailed(
-                f"columns {what} {hidden[0]!r}, which is a column of the topic's key: without it rows cannot be told "
-                "apart",
-                hint=f"take {hidden[0]!r} out of columns; a key column that others make superfluous can be named in "
-                "ignored_key_fields",
+                f"columns {what} {hidden[0]!r}, which is a column of the topic's key: without it rows cannot be apart",
+                hint=f"remove {hidden[0]!r} from columns; a redundant key column can be named in ignored_key_fields",
             )
 
     def _key_of(self, records: Records) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ row_operations = frozenset("crudt")
 
 
 def classify(op: str, payload: bytes) -> Skipped:
-    """The kind of a payload whose ``op`` (empty: it has none) is no row change.
+    """The kind of a payload whose ``op`` (empty: it has none) is not a row change.
 
     Raises DecodeError if it is of no known kind.
     """

@@ -26,8 +26,8 @@ __all__ = ["KeyReader", "give_key", "pick"]
 
 
 _MOVED = (
-    "let the connector state the key (message.key.columns), which sends a delete of the former one, too; "
-    "`ch_sink repair --against source` mends the row"
+    "let the connector state the key (message.key.columns), which also sends a delete of the old key; "
+    "`ch_sink repair --against source` corrects the row"
 )
 
 

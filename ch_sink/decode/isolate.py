@@ -75,7 +75,7 @@ def _as_fault(error: Exception, records: Records) -> Fault:
         _shown.add(place)
         trace = "".join(traceback.format_tb(error.__traceback__))
         log.error("decoding a record of %s raised %s, which was not expected:\n%s", records.topic, kind, trace)
-    return Fault(f"decoding it raised {kind} ({place}), which was not expected", "unexpected")
+    return Fault(f"decoding raised an unexpected {kind} ({place})", "unexpected")
 
 
 def isolate(records: Records, index: Sequence[int], attempt: Attempt) -> Found:

@@ -44,7 +44,7 @@ def flattened_finding(deletes: str, config: Config) -> Finding:
     order = "source_position" if config.version.strategy == "source_position" else "kafka_offset"
     text = f"{_ANNOUNCED[deletes]}; changes are ordered by {order}"
     if order == "kafka_offset":
-        text += ", which loses a row where one statement swaps two keys (a deferrable constraint): see docs/formats.md"
+        text += ", which loses a row if one statement swaps two keys (a deferrable constraint): see docs/formats.md"
     if deletes == "nulls" and config.tombstones == "ignore":
         return Finding(
             "warn",
@@ -228,7 +228,7 @@ def change_findings(marks: Marks) -> Iterator[Finding]:
             "defaults",
             f"{', '.join(marks.defaults)}: no sampled row has NULL in a column with a default. Converters write the "
             "default instead, unless told otherwise, and the source's NULL is lost",
-            "Let the connector have value.converter.replace.null.with.default=false. See docs/formats.md.",
+            "Set value.converter.replace.null.with.default=false at the connector. See docs/formats.md.",
         )
 
 

@@ -25,7 +25,7 @@ from ch_sink.discovery.connector_findings import (
 )
 from ch_sink.discovery.init_plan import plan_init
 from ch_sink.discovery.look import Sampled, look_into, schema_for
-from ch_sink.discovery.other_rows import floor_finding
+from ch_sink.discovery.other_rows import other_rows
 from ch_sink.discovery.servers import replica_findings, servers_of
 from ch_sink.discovery.value_findings import computed_findings, document_findings, value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
@@ -33,7 +33,7 @@ from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, T
 from ch_sink.model.address import counted
 from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
-from ch_sink.table.checks import Finding, check_table
+from ch_sink.table.checks import Finding, check_table, keyless_finding
 from ch_sink.table.ddl import views_of
 from ch_sink.table.evolve import diff
 from ch_sink.table.facts import ServerFacts
@@ -111,6 +111,8 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
         partitions=partitions,
     )
+    if schema is not None and not schema.key and key and (keyless := keyless_finding(table, partitions)) is not None:
+        yield keyless
     if seen.connector and refusal(seen.connector) is None:
         yield from order_findings(seen.connector, table, config.policy())
     try:
@@ -137,7 +139,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
     yield from _other_tables(config, client, key, table)
     yield from _rollups(config, client, table)
     yield from _progress(config, client, topic)
-    yield from _other_rows(config, client, table)
+    yield from _other_rows(config, client, table, key)
 
 
 def _no_table(error: ChSinkError) -> Finding:
@@ -168,7 +170,7 @@ def _values_kept(config: Config, client: Client, table: TargetTable) -> Iterator
             yield Finding(
                 "warn",
                 "round trip",
-                f"no values were stored and read back, since the user may have no table for it: {error}",
+                f"the round trip of values was not tested: the user may not create a table for it: {error}",
                 f"GRANT CREATE TABLE, DROP TABLE, SELECT, INSERT ON {quote(table.database)}.* "
                 f"TO {quote(config.clickhouse.username)};",
             )
@@ -186,9 +188,9 @@ def _values_kept(config: Config, client: Client, table: TargetTable) -> Iterator
                 "Upgrade the server, or give the column another type (docs/servers.md).",
             )
         elif not one.refused:
-            yield Finding("warn", "round trip", f"no column has this type, and none may get it: {one.why}")
+            yield Finding("warn", "round trip", f"no column has this type now, and none may use it: {one.why}")
     if not changed:
-        yield Finding("ok", "round trip", f"values of {len(FAMILIES)} risky types come back as they were sent")
+        yield Finding("ok", "round trip", f"values of {len(FAMILIES)} risky types are returned as sent")
 
 
 def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:
@@ -265,9 +267,9 @@ def _rollups(config: Config, client: Client, table: TargetTable) -> Iterator[Fin
         )
 
 
-def _other_rows(config: Config, client: Client, table: TargetTable) -> Iterator[Finding]:
+def _other_rows(config: Config, client: Client, table: TargetTable, key: tuple[str, ...]) -> Iterator[Finding]:
     try:
-        found = floor_finding(config, client, table)
+        found = other_rows(config, client, table, key)
     except ClickHouseError as error:
         yield Finding("fail", "versions", str(error), error.hint)
     else:

@@ -18,17 +18,19 @@ from ch_sink.clickhouse import (
 from ch_sink.config import Config
 from ch_sink.discovery.job_topics import existing_tables
 from ch_sink.discovery.look import Sampled, look_into, schema_for
-from ch_sink.discovery.other_rows import floor_finding
+from ch_sink.discovery.other_rows import other_rows
 from ch_sink.discovery.servers import expect_same_engine
 from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
 from ch_sink.discovery.wiring import client_of, key_columns, table_spec, topic_offsets
 from ch_sink.errors import AccessDenied, ChSinkError, ClickHouseError, TableError, TableNotFound
-from ch_sink.table.checks import Finding
+from ch_sink.table.checks import Finding, deletes_finding
 from ch_sink.table.ddl import Statement, init_statements, made_table
 from ch_sink.table.evolve import alter, altering, existing_statements, planned_table, unseen_statements
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
+from ch_sink.table.other_sinks import unused_mark
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.views import LIFE
+from ch_sink.types.connect import RowSchema
 
 __all__ = [
     "InitPlan",
@@ -78,10 +80,10 @@ def plan_init(
     if seen.schema is None:
         if existing is None:
             raise ChSinkError(
-                f"the columns of the table are not known: {seen.why}",
+                f"the columns of the table are unknown: {seen.why}",
                 hint="Run init again once the topic holds change events, or create the table by hand.",
             )
-        return replace(_unseen(config, seen.why, existing, spec), findings=_other_rows(config, client, existing))
+        return replace(_unseen(config, seen.why, existing, spec), findings=_other_rows(config, client, existing, None))
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
             notes.append(
@@ -101,7 +103,7 @@ def plan_init(
         statements += _rollups(config, client, table, notes)
         notes += _lacking_views(existing)
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
-        found += _other_rows(config, client, existing)
+        found += _other_rows(config, client, existing, schema_for(seen, existing))
         return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
     chosen = config.engine is not None or "engine" in config.init.model_fields_set
@@ -138,19 +140,22 @@ def _lacking_views(table: TargetTable) -> Iterator[str]:
         yield f"{table.name}_history is left out: the source has a column {own[0]} of its own"
 
 
-def _other_rows(config: Config, client: Client | None, existing: TargetTable) -> tuple[Finding, ...]:
-    found: Finding | None = None
+def _other_rows(
+    config: Config, client: Client | None, existing: TargetTable, schema: RowSchema | None
+) -> tuple[Finding, ...]:
+    """What the table and its rows need if another writer has left them."""
+    found = [deletes_finding(existing, config.policy().changes)] if unused_mark(existing) else []
     if client is not None:
         with suppress(AccessDenied):  # who creates tables need not be allowed to read them
-            found = floor_finding(config, client, existing)
-    return (found,) if found is not None else ()
+            found.append(other_rows(config, client, existing, key_columns(config, schema, existing)))
+    return tuple(finding for finding in found if finding is not None and finding.level != "ok")
 
 
 def _rollups(config: Config, client: Client | None, table: TargetTable, notes: list[str]) -> list[Statement]:
     """The statements for the rollups. Raises TableError for one that the table or the server refuses."""
     choices = config.rollup_choices()
     if choices and client is None:
-        notes.append("rollups are left out: only the server knows the types of their expressions")
+        notes.append("rollups are skipped: only the server knows the types of their expressions")
     if not choices or client is None:
         return []
     rollups = planned_rollups(client, table, choices, config.policy().columns)
@@ -180,7 +185,7 @@ def _refuse_policies_before_final(client: Client, spec: TableSpec) -> None:
     if not facts.policies_after_final:
         raise TableError(
             f"a row policy for {', '.join(spec.row_policy_roles)}: this server ({facts.version}) applies row policies "
-            f"before FINAL, so that its readers would see deleted rows again, also in {spec.table}_current",
+            f"before FINAL, so its readers would see deleted rows again, also in {spec.table}_current",
             hint=f"Leave out --row-policy and init.row_policy_roles, and grant readers {spec.table}_current instead of "
             "the table. Or, on 25.12 and later, set apply_row_policy_after_final = 1 in their profile and in yours.",
         )
@@ -192,7 +197,7 @@ log = logging.getLogger("ch_sink")
 def create_tables(config: Config) -> tuple[str, ...]:
     """Create the stream's table, view and the sink's own tables, unless they exist; what was created, in order.
 
-    Raises ChSinkError: the topic is no change stream, the server refuses or a server does not answer.
+    Raises ChSinkError: the topic is not a change stream, the server refuses or a server does not answer.
     """
     client = client_of(config)
     if not lacks_tables(client, config):
@@ -222,21 +227,21 @@ def lacks_tables(client: Client, config: Config) -> bool:
 
 
 def _refused(config: Config, error: ClickHouseError) -> ClickHouseError:
-    """The error, with what to do about a table that the server does not make."""
+    """The error, from what to do about a table that the server does not make."""
     topic = config.kafka.topic
     return error.about(
         f"no table can be created for topic {topic}",
-        hint=f"{error.hint or 'Correct the keys under `init` for this topic.'} Or make the table yourself, beginning "
-        f"with what `ch_sink init CONFIG --only '{re.escape(topic)}'` prints.",
+        hint=f"{error.hint or 'Correct the keys under `init` for this topic.'} Or create the table by hand, starting "
+        f"from what `ch_sink init CONFIG --only '{re.escape(topic)}'` prints.",
     )
 
 
 def _cannot(config: Config, error: ChSinkError) -> ChSinkError:
-    """The error, with what to do about a topic that no table can follow."""
+    """The error, from what to do about a topic that no table can follow."""
     if isinstance(error, ClickHouseError):
         return error
     return type(error)(
         f"no table can be created for topic {config.kafka.topic}: {error.message}",
-        hint=f"{error.hint or ''} If the topic is no change stream, leave it out: an exception under `tables:` with "
-        f"`match: {config.kafka.topic}` and `skip: true`.".strip(),
+        hint=f"{error.hint or ''} If the topic does not carry change events, skip it with an exception under "
+        f"`tables:`: `match: {config.kafka.topic}` and `skip: true`.".strip(),
     )

@@ -124,7 +124,7 @@ def streams_of(
         except BrokerUnavailable as error:
             if away is None or fields_in(job.usual.clickhouse.database):
                 raise
-            away(f"{error}; the streams are those that have read something")
+            away(f"{error}; only streams that have read something are shown")
             asked[settings] = recorded_topics(job.usual)
         return asked[settings]
 
@@ -182,14 +182,16 @@ def existing_tables(client: Client, database: str, names: Collection[str]) -> se
 def chosen(pattern: str | None) -> Callable[[Config], bool]:
     """Whether a stream is meant by ``--only``: its name, topic or table matches the whole pattern.
 
-    Raises ConfigError if it is no pattern.
+    Raises ConfigError if it is not a pattern.
     """
     if pattern is None:
         return lambda _: True
     try:
         wanted = re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f"--only {pattern!r} is no pattern: {error}", hint="Write it as --only '.*orders'.") from None
+        raise ConfigError(
+            f"--only {pattern!r} is not a pattern: {error}", hint="Write it as --only '.*orders'."
+        ) from None
 
     def matches(config: Config) -> bool:
         place = config.clickhouse

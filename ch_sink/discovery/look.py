@@ -124,8 +124,8 @@ def _chosen(seen: Sampled, policy: Policy) -> Sampled:
 
 _DOCUMENTS = Obstacle(
     "columns",
-    "columns.exclude, rename and mask are for rows, and this topic holds documents",
-    "Choose the fields of documents with document.columns, and set document.column to '' so that the whole document is "
+    "columns.exclude, rename and mask apply to rows, and this topic holds documents",
+    "Choose document fields with document.columns, and set document.column to '' so that the whole document is "
     "not stored.",
 )
 

@@ -111,17 +111,17 @@ def _reads(table: TargetTable, servers: Servers) -> Iterator[Finding]:
         yield Finding(
             "fail",
             _TITLE,
-            f"{table.qualified} is Distributed over replicated tables: a replica that lags may answer lookups, and the "
+            f"{table.qualified} is Distributed over replicated tables: a lagging replica may answer lookups, and the "
             "server may lose inserts under the quorum that would prevent it",
             f"If it has one shard, name {local} in clickhouse.database and "
-            "clickhouse.table, and its cluster in clickhouse.cluster. Several replicated shards are not served.",
+            "clickhouse.table, and its cluster in clickhouse.cluster. Several replicated shards are not supported.",
         )
         return
     if not servers.quorum and not servers.may_sync:
         yield Finding(
             "fail",
             _TITLE,
-            f"user {servers.user} may not run SYSTEM SYNC REPLICA: a lookup may be answered by a replica that lags",
+            f"user {servers.user} may not run SYSTEM SYNC REPLICA: a lagging replica may answer a lookup",
             f"GRANT SYSTEM SYNC REPLICA ON {table.qualified} TO {servers.user};\n"
             "Or set insert_quorum: auto and insert_quorum_parallel: 0 in clickhouse.settings.",
         )

@@ -41,7 +41,7 @@ class TopicChanges:
         for topic, error in self.refused.items():
             log.error("topic %s is refused: %s", topic, in_one_line(str(error), error.hint and f"Next: {error.hint}"))
         for topic in self.settled:
-            log.warning("topic %s is refused no longer", topic)
+            log.warning("topic %s is accepted again", topic)
 
 
 class TopicWatch:
@@ -115,7 +115,7 @@ class TopicWatch:
         except KafkaError as error:
             if not (wait and error.temporary and all(job.topics is not None for job in self._jobs)):
                 raise
-            log.warning("topics could not be looked at, which is tried again: %s", error)
+            log.warning("topics could not be inspected and will be retried: %s", error)
             return ()
         for refusal in () if self._ran_before else found.refused.values():
             raise refusal
@@ -143,9 +143,12 @@ class TopicWatch:
             del self._streams[name]
         self._streams |= {config.stream_name: config for config in joined}
         waiting = [*found.empty, *(c.kafka.topic for c in fresh if c.stream_name in empty)]
-        notes = [*found.notes, *(f"topic {topic} holds no event yet; it joins with its first" for topic in waiting)]
+        notes = [
+            *found.notes,
+            *(f"topic {topic} has no event yet; it joins the job with its first event" for topic in waiting),
+        ]
         for_good = {t: e for t, e in found.refused.items() if not e.temporary and self._wanted(stand_in(self._jobs, t))}
-        notes += [f"topic {t} could not be looked at: {e}" for t, e in found.refused.items() if e.temporary]
+        notes += [f"topic {t} could not be inspected: {e}" for t, e in found.refused.items() if e.temporary]
         refused = {topic: error for topic, error in for_good.items() if topic not in self._refused}
         settled = tuple(sorted(self._refused.keys() - for_good.keys()))
         self._refused = {topic: self._refused.get(topic, error) for topic, error in for_good.items()}
@@ -166,8 +169,8 @@ class TopicWatch:
         former, self._jobs = self._jobs, jobs
         if kept := self._otherwise(former, jobs):
             note = (
-                f"the settings of running streams have changed in the file: {_listed(kept)}. They keep the former ones "
-                "until the job is started again, or until they are paused and resumed"
+                f"the settings of running streams have changed in the file: {_listed(kept)}. They keep the old "
+                "settings until the job is restarted, or they are paused and resumed"
             )
             now = replace(now, notes=(*now.notes, note))
         return now
@@ -205,7 +208,7 @@ def _listed(names: Sequence[str]) -> str:
 def without_events(configs: Sequence[Config]) -> set[str]:
     """Streams whose table is to be created from their first events, which are not there yet.
 
-    A ClickHouse that does not answer is no reason to leave a stream out: it is waited for when the stream is opened.
+    A ClickHouse that does not answer does not leave a stream out: opening the stream waits for it.
     """
     places: dict[tuple[str, str], list[Config]] = {}
     for config in configs:

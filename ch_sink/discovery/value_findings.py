@@ -87,7 +87,7 @@ def computed_findings(client: Client, table: TargetTable, stated: Collection[str
     listed = ", ".join(f"{column.default_expression} AS {quote(f'c{i}')}" for i, (column, _) in enumerate(asked))
     try:
         found = client.rows(
-            f"DESCRIBE TABLE (SELECT {listed} FROM {table.qualified})", doing=f"look at columns of {table.qualified}"
+            f"DESCRIBE TABLE (SELECT {listed} FROM {table.qualified})", doing=f"inspect columns of {table.qualified}"
         )
     except ClickHouseError as error:
         yield Finding("warn", "computed columns", str(error), error.hint)

@@ -230,7 +230,7 @@ class RangeConsumer:
             f"topic {place.topic} partition {place.partition}: offset {position} is the next to be read, "
             f"but the topic holds {low} to {high - 1}",
             hint="Retention removed records before they were read, or the topic was recreated. "
-            f"{REFILL}, or set on_data_loss: continue to go on with what the topic still holds.",
+            f"{REFILL}, or set on_data_loss: continue to read on with what the topic still holds.",
         )
 
     def _stuck(self, place: TopicPartition, position: int, end: int) -> KafkaError:

@@ -21,7 +21,7 @@ from ch_sink.ports import (
     RowsEdited,
     SchemaChange,
 )
-from ch_sink.stream.claims import displaced, mine, new_claim, retired, superseded
+from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
 from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing, with_summaries
 
 __all__ = ["MemoryLedger"]
@@ -94,6 +94,32 @@ class MemoryFence:
         """Raises LedgerConflict if another job has claimed the stream since the task was planned."""
         if self.claim is not None and not mine(self.claim, self.book.newest):
             raise displaced(self.stream, self.book.newest)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGroupFence:
+    """The Fence of the first executions of several tasks: see `TaskLedger.together`."""
+
+    book: _Book
+    stream: str
+    topic_id: str
+    partitions: Sequence[int]
+    claim: Claim | None
+    batch: int
+    repeats: bool = False
+    condition: str = ""
+    execution: str = "group"
+    query_id: str = ""
+    partition_id: str = ""
+
+    def check(self) -> None:
+        if self.claim is not None and not mine(self.claim, self.book.newest):
+            raise displaced(self.stream, self.book.newest)
+        own = self.claim.number if self.claim is not None else 0
+        for partition in self.partitions:
+            newest = self.book.executions.get((self.topic_id, partition))
+            if newest is not None and newest.claim >= own and newest.batch >= self.batch:
+                raise superseded(self.stream, partition)
 
 
 class MemoryLedger:
@@ -267,12 +293,15 @@ class MemoryLedger:
 
     def begin(self, topic_id: str, partition: int, claim: Claim | None, work: str) -> Fence:
         before = self._book.executions.get((topic_id, partition))
-        number = before.number + 1 if before is not None else 1
-        mine = Execution(topic_id, partition, claim.number if claim else 0, number, f"{number}", work)
+        mine = Execution(topic_id, partition, claim.number if claim else 0, 0, "", work)
+        mine = next_execution(self.stream, before, mine)
         fence = MemoryFence(self._book, self.stream, mine, claim, before is not None and before.work == work)
         fence.check_claim()
         self._book.executions[topic_id, partition] = mine
         return fence
+
+    def together(self, topic_id: str, partitions: Sequence[int], claim: Claim | None, batch: int) -> Fence:
+        return MemoryGroupFence(self._book, self.stream, topic_id, partitions, claim, batch)
 
     def put_progress(self, progress: RangeProgress) -> None:
         self._book.ranges.append(progress)

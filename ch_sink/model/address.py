@@ -26,7 +26,7 @@ class Address:
         host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
         if not port.isdecimal() or not 0 <= int(port) <= 65535:
             raise ConfigError(
-                f"{key} {text!r} is no address", hint=f"Write it as HOST:PORT, such as {key}: 0.0.0.0:9095."
+                f"{key} {text!r} is not an address", hint=f"Write it as HOST:PORT, such as {key}: 0.0.0.0:9095."
             )
         return cls(host, int(port))
 

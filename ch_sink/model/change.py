@@ -55,7 +55,7 @@ class Half(IntEnum):
 
 
 class Skipped(StrEnum):
-    """Kinds of record that are no row change: skipped and counted, never an error."""
+    """Kinds of record that change no row: skipped and counted, never an error."""
 
     TOMBSTONE = "tombstone"
     HEARTBEAT = "heartbeat"

@@ -162,7 +162,7 @@ class BackwardOrder:
                 late = work.drop_repeats or not self.seen.followed(i)  # a history keeps every change
                 work.skipped["applied_late" if late else "superseded"] += 1
                 if work.trace is not None and not late:
-                    why = "it repeats a dead letter, and a later change of its row was applied since"
+                    why = "it repeats a dead letter, and a later change of its row has been applied since"
                     work.trace.note(offset, "superseded", why)
                 return late
             if self.batch.op[i] == Op.TRUNCATE and not self.alone:

@@ -169,7 +169,7 @@ def drop_loaded(batch: ChangeBatch, order: Sequenced, loaded: Loaded, *, inner_i
         order.skipped["loaded"] += int(gone.sum())
         if order.trace is not None:
             for offset in batch.offset[gone].tolist():
-                order.trace.note(offset, "loaded", "it came behind rows of the source that showed it")
+                order.trace.note(offset, "loaded", "the source rows that were loaded before already showed it")
 
 
 def _drop_below(floor: Floor, batch: ChangeBatch, order: Sequenced, mine: npt.NDArray[np.bool_]) -> None:

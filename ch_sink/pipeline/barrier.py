@@ -116,7 +116,7 @@ def _warn_once(table: str, column: str) -> None:
 def expect_stated(batch: ChangeBatch, table: TargetTable) -> None:
     """Raises StreamFailed if an event lacks a column that a rollup uses: the source has dropped or renamed it.
 
-    The table has a default there, which is no value of the source's.
+    The table has a default there, which is not a value of the source's.
     """
     rows = np.isin(batch.op, (Op.CREATE, Op.UPDATE, Op.READ))
     for rollup in table.rollups:
@@ -126,7 +126,7 @@ def expect_stated(batch: ChangeBatch, table: TargetTable) -> None:
                     f"rollup {rollup.choice.name} uses column {name!r} of {table.qualified}, which the change event at "
                     f"offset {int(batch.offset[lacking[0]])} lacks: the source has dropped or renamed it, or had not "
                     "added it yet",
-                    hint=f"Take the rollup out of the file, and add it again, without {name!r}, or once the stream is "
+                    hint=f"Remove the rollup from the file, and add it again, without {name!r}, or once the stream is "
                     "past events that are older than the column: it is filled from the table then.",
                 )
 

@@ -34,7 +34,7 @@ from ch_sink.ports import Insert, RowLookup
 from ch_sink.sources import Source
 from ch_sink.table.partition import partition_groups
 
-__all__ = ["Left", "Outcome", "left_to_store", "merge_chunk"]
+__all__ = ["Left", "Outcome", "by_partition", "left_to_store", "merge_chunk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,19 @@ def merge_chunk(
     """The inserts of a chunk. ``state`` is the state before the chunk; ``order`` has the state after it.
 
     Raises:
-        StreamFailed: the table needs keys and the records have none, or it cannot store a delete or a row that moves.
+        StreamFailed: the table needs keys and the records have none, or it cannot store a delete, a row that moves or
+            changes that come in any order.
     """
     if batch.key is None:
         return _without_keys(batch, records, order, target, state)
     target.expect_still_rows(tuple(batch.key.column_names))
-    scope = target.scope(batch, source)
+    if target.collapsing and not state.alone and len(batch) and records.keys[int(batch.source_index[0])] is None:
+        raise StreamFailed(
+            f"the records of {records.topic} carry no key, so changes of a row may be in any of its partitions, and "
+            f"{target.table.engine.name} cannot store a row whose delete was read before it",
+            hint="Use a topic of one partition, or ReplacingMergeTree (`ch_sink init --engine replacing`).",
+        )
+    scope = target.scope(batch, source, letters=state.letters or bool(batch.bad))
     resolved = resolve(
         batch,
         records,
@@ -150,10 +157,10 @@ def _counted(merged: Merged) -> Counter[str]:
 
 
 def _inserts(merged: Merged, target: Target) -> list[Insert]:
-    return [insert for step, rows in merged.steps for insert in _grouped(rows, target, step)]
+    return [insert for step, rows in merged.steps for insert in by_partition(rows, target, step)]
 
 
-def _grouped(rows: pa.Table, target: Target, step: str) -> list[Insert]:
+def by_partition(rows: pa.Table, target: Target, step: str) -> list[Insert]:
     """One insert per table partition; a single one for many, or if the client cannot evaluate the expression."""
     if not rows.num_rows:
         return []
@@ -184,8 +191,8 @@ def left_to_store(
     """The inserts, without the rows that an earlier attempt has stored.
 
     That attempt may have had other settings, another table or another version of the sink, or have stored a part of the
-    chunk. Collapsing tables are reconciled anyway. In all others the same offsets are not stored twice, and the tokens
-    of the first attempt say nothing about rows that differ.
+    chunk, or have stored it under the token of a group. Collapsing tables are reconciled anyway. In all others the same
+    offsets are not stored twice, and the tokens of the first attempt say nothing about rows that differ.
 
     A row is found again by its version, which holds the offset of its event, by its sign and its key. In an append
     table its other values are those of the earlier attempt; a change is stored once. In a table with versions a row
@@ -204,7 +211,7 @@ def left_to_store(
             # The row inserted last wins, and everything behind this chunk is inserted again, too.
             return Left(merged.inserts, reconciles=True)
         return Left(_not_appended(merged.inserts, target, lookup, known, key, alone=after.alone), reconciles=False)
-    asked = known.changed or known.released or merged.pending or any(counts[name] for name in _ASKED)
+    asked = known.changed or known.grouped or known.released or merged.pending or any(counts[n] for n in _ASKED)
     if asked and (known.changed or known.repeats) and lookup is not None:
         return Left(_not_replaced(merged.inserts, target, lookup, known, key), reconciles=False)
     return Left(merged.inserts, reconciles=False)

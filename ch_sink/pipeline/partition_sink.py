@@ -20,7 +20,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.waiting import WaitingChanges
 from ch_sink.ports import DeadLetters, Pending, TableWriter
 
-__all__ = ["Attempt", "PartitionSink", "Stores", "open_sink"]
+__all__ = ["Attempt", "PartitionSink", "Prepared", "Stores", "open_sink"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,32 @@ class Attempt:
     changed: Changed = ""
     settled: bool = False
     """The pending table is known to hold nothing of the partition."""
+    first: bool = False
+    """Nothing earlier can be at work, so this execution does not begin before it asks; its fence is given later."""
+    grouped: bool = False
+    """An earlier execution may have stored a chunk of the task together with chunks of other partitions."""
     deadline: float = 600.0
     """Seconds that a change waits for a hand-over; after that the missing values count as unknown. Infinite while
     records that may bring the hand-over have not been read."""
     clock: Callable[[], float] = time.time
     """Seconds since 1970; since when a change waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A chunk that is planned and not stored."""
+
+    made: Plan
+    records: Records
+    first: int
+    end: int
+    """Of the chunk, or the barrier."""
+    released: Applied | None = None
+    """The waiting changes that were released before it."""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.first, self.end
 
 
 def open_sink(
@@ -73,11 +94,11 @@ def open_sink(
     """
     attempt = attempt or Attempt()
     fencing = attempt.fencing
-    if fencing is not None and target.exclusive:
+    if fencing is not None and target.exclusive and not attempt.first:
         # Before anything is read that an earlier execution may still be changing.
         fencing.begin()
     ports = replace(ports, failed=partial(stores.dead_letters.failed, name.partition))
-    if fencing is not None:
+    if fencing is not None and not attempt.first:
         ports = fencing.ports(ports)
     stages, waiting = Stages(), WaitingChanges()
     decoders = Decoders(decoder, target, stages)
@@ -118,8 +139,9 @@ class PartitionSink:
         if self.stores.pending is None or self.releasing is None:
             return
         known = self.stores.pending.open(self.name.topic_id, self.name.partition)
-        if known and self.attempt.fencing is not None and self.storing.fence is None:
-            self.attempt.fencing.begin()
+        fencing = self.attempt.fencing
+        if known and fencing is not None and fencing.fence is None and not self.attempt.first:
+            fencing.begin()
             known = self.stores.pending.open(self.name.topic_id, self.name.partition)
         self.storing.waiting.replace(known)
         self._fresh = True
@@ -138,47 +160,51 @@ class PartitionSink:
             for chunk in chunks:
                 if self.waiting:
                     yield from in_flight.finish()
-                made, retried = self._plan(chunk, state, in_flight.ports(self.ports))
+                prepared = self._prepared(chunk, state, in_flight.ports(self.ports))
+                made = prepared.made
                 state = made.state
                 yield from in_flight.finish()
-                records = chunk.records if made.needs_records else chunk.records.without_content()
-                in_flight.submit(self._carry_out, made, records, chunk.first, chunk.end, retried)
+                if not made.needs_records:
+                    prepared = replace(prepared, records=chunk.records.without_content())
+                in_flight.submit(self.carry_out, prepared)
                 if made.pending:
                     yield from in_flight.finish()
                 if made.barrier is not None:
                     break
                 # They are most of a worker's memory: none is kept while the next chunk is awaited.
-                del chunk, records, made
+                del chunk, prepared, made
             yield from in_flight.finish()
 
     def apply(self, chunk: Chunk, state: State) -> Applied:
         """Plan and carry out one chunk, one after the other; raises as `run` does."""
-        made, retried = self._plan(chunk, state, self.ports)
-        return self._carry_out(made, chunk.records, chunk.first, chunk.end, retried)
+        return self.carry_out(self.prepare(chunk, state))
 
-    def _carry_out(self, made: Plan, records: Records, first: int, end: int, retried: Applied | None) -> Applied:
-        """Store a chunk's plan; ``retried``: the waiting changes that were released before it."""
-        if made.barrier is not None:
-            end = made.barrier.next_offset
-        done = self.storing.store(made, records, first, end)
-        if retried is not None:
-            done.add(retried)
+    def prepare(self, chunk: Chunk, state: State) -> Prepared:
+        """Plan one chunk; nothing of it is stored before `carry_out`. Raises as `run` does."""
+        return self._prepared(chunk, state, self.ports)
+
+    def carry_out(self, prepared: Prepared) -> Applied:
+        """Store the plan of a chunk. Raises as `run` does."""
+        made, first, end = prepared.made, prepared.first, prepared.end
+        done = self.storing.store(made, prepared.records, first, end)
+        if prepared.released is not None:
+            done.add(prepared.released)
         if self.stores.progress is not None and self.target.collapsing and end > first:
             # The truncate itself is still to come: an attempt that began behind it would never carry it out.
             before = made.barrier is not None and made.barrier.kind == "truncate"
             self.stores.progress(replace(done, end=end - 1) if before else done)
         return done
 
-    def _plan(self, chunk: Chunk, state: State, ports: Ports) -> tuple[Plan, Applied | None]:
-        """The plan of a chunk, and what was released before it."""
-        retried = self.retry_pending(state, chunk.first)
-        if retried is not None:
-            state = retried.state
+    def _prepared(self, chunk: Chunk, state: State, ports: Ports) -> Prepared:
+        released = self.retry_pending(state, chunk.first)
+        if released is not None:
+            state = released.state
         while True:
             repeats = self.repeats
             made = self._planned(chunk, state, ports)
             if self.repeats == repeats:
-                return made, retried
+                end = chunk.end if made.barrier is None else made.barrier.next_offset
+                return Prepared(made, chunk.records, chunk.first, end, released)
             # The first question began the execution, and an earlier one of the same work may have stored something
             # since it was read what waits: the plan is made of what is known now.
             self.read_waiting()
@@ -194,6 +220,7 @@ class PartitionSink:
             released=released,
             repeats=self.repeats,
             changed=self.attempt.changed,
+            grouped=self.attempt.grouped,
         )
         timed = self.stages.ports(ports)
         before = self._with_open_swaps(state, chunk.first)

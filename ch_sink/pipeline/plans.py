@@ -87,6 +87,8 @@ class Known:
     """An earlier attempt may have stored a part of the chunk."""
     changed: Changed = ""
     """Whether that attempt may have made other rows of it."""
+    grouped: bool = False
+    """Whether that attempt may have stored it together with chunks of other partitions, under a token of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,12 @@ class Plan:
     def needs_records(self) -> bool:
         """Whether carrying it out stores records themselves, not only what became of them."""
         return bool(self.bad or self.pending)
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether carrying it out is nothing but its inserts."""
+        more = self.handover, self.pending, self.swaps, self.closers, self.bad, self.barrier
+        return bool(self.inserts) and not any(more) and not any(insert.partial for insert in self.inserts)
 
 
 @dataclass(frozen=True, slots=True)

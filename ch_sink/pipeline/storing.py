@@ -69,25 +69,27 @@ class Storing:
             token = self.name.token(first, end, "handover")
             self.handover.put(made.handover.ids, made.handover.rows, made.handover.known, token)
         self._close_swaps(made, records, first, end)
-        done = Applied(
-            made.state,
-            first,
-            end,
-            Counts(
-                records=int(np.searchsorted(records.offsets, end)),
-                dead_letters=len(bad),
-                source_time=made.last_source_ts,
-                kinds=made.counts + Counter(waiting=self._park(made, records, first, end)),
-            ),
-            steps=list(made.steps),
-            barrier=made.barrier,
-        )
+        done = self.outcome(made, records, first, end)
+        done.counts.dead_letters = len(bad)
+        done.counts.kinds += Counter(waiting=self._park(made, records, first, end))
         self._insert(made, done, label)
         if bad:
             hides = self.target.policy.columns.hides
             found = [dead_letter_of(b, records, withheld=hides) for b in bad]
             self.dead_letters.put(found, self.name.token(first, end, "dead"))
         return done
+
+    def outcome(self, made: Plan, records: Records, first: int, end: int) -> Applied:
+        """What has become of the offsets ``[first, end)`` once the inserts of their plan are stored."""
+        sent = [insert.rows for insert in made.inserts]
+        counts = Counts(
+            records=int(np.searchsorted(records.offsets, end)),
+            rows=sum(rows.num_rows for rows in sent),
+            source_time=made.last_source_ts,
+            kinds=+made.counts,
+            top=max(map(self.target.top_version, sent), default=0),
+        )
+        return Applied(made.state, first, end, counts, steps=list(made.steps), barrier=made.barrier)
 
     def _insert(self, made: Plan, done: Applied, label: str) -> None:
         fence = self.fence
@@ -100,8 +102,6 @@ class Storing:
             )
             with self.stages.stage("insert"):
                 self.writer.write(insert, token, fence=fence, by_content=not self.target.exclusive)
-            done.counts.rows += insert.rows.num_rows
-            done.counts.top = max(done.counts.top, self.target.top_version(insert.rows))
 
     def _roll_up(self, made: Plan, done: Applied, label: str) -> None:
         """Store the difference in the rollups, before any row of it is stored.
@@ -173,7 +173,7 @@ def stop(bad: BadRecord, records: Records) -> StreamFailed:
     column = f", column {bad.column!r}" if bad.column else ""
     return StreamFailed(
         f"the record at {where}{column} cannot be applied: {bad.reason}",
-        hint="correct or skip the record, or set on_bad_record: dead_letter",
+        hint="correct the record, or set on_bad_record: dead_letter",
     )
 
 

@@ -39,12 +39,12 @@ class Target:
         """Prepare a table.
 
         Raises:
-            TableError: its version column holds no order above the floor, or it lacks a column that the user adds.
+            TableError: its version column holds no order, or it lacks a column that the user adds.
         """
         _expect_added(table, policy)
         name = version_column(table)
         column = table.column(name) if name else None
-        layout = layout_for(column.type if column else "UInt128", policy.versions.floor)
+        layout = layout_for(column.type if column else "UInt128")
         return Target(table, policy, layout, System.of(table, layout if column else None))
 
     def stored_key(self, key: Sequence[str]) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class Target:
         return not versioned or self.layout.kind == "time"
 
     def top_version(self, rows: pa.Table) -> int:
-        """The highest version of rows to insert; 0 if they have none, or one that is no position."""
+        """The highest version of rows to insert; 0 if they have none, or one that is not a position."""
         name = self.system.version
         if name is None or self.layout.kind != "wide" or name not in rows.column_names or not rows.num_rows:
             return 0
@@ -89,8 +89,8 @@ class Target:
         if moving:
             raise StreamFailed(
                 f"{self.table.qualified} has times as versions, and {', '.join(sorted(moving))} outside the key "
-                f"({', '.join(key)}) in its sorting or partition key: of a row and the mark at the place that it left "
-                "in the same moment, nothing tells which is newer",
+                f"({', '.join(key)}) in its sorting or partition key: a row and the delete mark that it "
+                "leaves behind have the same version, so neither is newer",
                 hint="Recreate the table with a version column UInt128 (`ch_sink init`), or sort and partition it by "
                 "columns of the key only.",
             )
@@ -144,10 +144,15 @@ class Target:
         """Whether it is known which changes of this source belong to one transaction: only positions show it."""
         return self.follows(source) or self.strategy(source) == "source_position"
 
-    def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
-        """What resolving this batch has to consider."""
+    def scope(self, batch: ChangeBatch, source: Source | None, *, letters: bool = False) -> Scope:
+        """What resolving this batch has to consider.
+
+        ``letters``: records of the partition became dead letters. What they wrote is not in the table, so the before
+        image of a later change may state a place where the row never was.
+        """
         key = tuple(batch.key.column_names) if batch.key is not None else ()
-        trusted = source is not None and source.whole_before
+        stored_row = self.policy.changes.stored_row
+        trusted = stored_row == "auto" and source is not None and source.whole_before and not letters
         places = () if self.appends else self.places(key)
         sharded_by = self._sharded_by(key)
         return Scope(
@@ -160,7 +165,7 @@ class Target:
             omits_values=source is not None and source.omits_values and source.unique_inner,
             deferrable=source is not None and source.deferrable and self.tells_swaps(source),
             creates_new_rows=source is None or source.creates_new_rows,
-            whole_before=trusted or self.policy.changes.stored_row == "before",
+            whole_before=trusted or stored_row == "before",
             lookup_all=self.collapsing,
             layout=self.layout,
             version_column=self.system.version,
@@ -191,7 +196,7 @@ def _expect_added(table: TargetTable, policy: Policy) -> None:
         if column is None or not column.insertable:
             raise TableError(
                 f"{table.qualified} lacks the column {name!r} of columns.add",
-                hint="Add it by `ch_sink init CONFIG --apply`.",
+                hint="Add it with `ch_sink init CONFIG --apply`.",
             )
         if name in table.system_columns:
             raise TableError(
@@ -202,5 +207,5 @@ def _expect_added(table: TargetTable, policy: Policy) -> None:
             raise TableError(
                 f"{table.qualified} takes the rows of several topics (merge: true), but is not sorted by {name!r}: the "
                 "engine would merge rows of different topics",
-                hint=f"Recreate the table with {name!r} in ORDER BY; `ch_sink init` creates it so.",
+                hint=f"Recreate the table with {name!r} in ORDER BY; `ch_sink init` creates it that way.",
             )

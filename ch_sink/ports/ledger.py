@@ -85,9 +85,19 @@ class TaskLedger(Protocol):
 
         Args:
             claim: the claim under which the task was planned; None: whoever owns the stream.
-            work: identifies what the task is to do; a second execution of the same work is a repeat.
+            work: identifies what the task is to do, after the number of its batch and a slash if it belongs to one; a
+                second execution of the same work is a repeat.
 
-        Raises LedgerConflict if another job has claimed the stream since, or runs this partition at the same moment.
+        Raises LedgerConflict if another job has claimed the stream since, or runs this partition at the same moment, or
+        if a task of a later batch has begun there under the same claim.
+        """
+        ...
+
+    def together(self, topic_id: str, partitions: Sequence[int], claim: Claim | None, batch: int) -> Fence:
+        """The fence of the first executions of several tasks of a batch, which are not registered.
+
+        It holds until another job claims the stream, or an execution of one of these partitions is registered that is
+        of this batch or a later one: whoever repeats one of the tasks registers before it looks at what is stored.
         """
         ...
 

@@ -4,7 +4,7 @@
 |----------------|---------------------------------------------------|-----------------------------------------|------------------------------------------------|
 | claim          | as a job starts, and once more as it ends         | anything; the next claim                | takes the next number, unless the owner lives  |
 | intent         | before a range is read                            | progress, result; an overlapping intent | reads what no result covers, cut as before     |
-| execution      | before a task's first lookup or insert            | a newer execution                       | begins a newer one, which supersedes it        |
+| execution      | before a task asks, unless it is the first of all | a newer execution                       | begins a newer one, which supersedes it        |
 | progress       | behind a chunk of a collapsing table              | progress further on; the result         | goes on there, unless there is a result        |
 | release        | before the changes of waiting records are stored  | they are resolved; another group        | releases the last group again, before all else |
 | result         | behind a range; an empty one where reading begins | an intent that begins at its end        | reads on at its end, in its state              |
@@ -102,6 +102,9 @@ class Execution:
     """Drawn at random: two executions that draw the same number are still told apart."""
     work: str
     """What the task is to do: the batch and the start of its range, or the release of waiting changes."""
+
+    batch: int = 0
+    """The highest batch of which a task of the partition was executed so far, under this claim."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,11 @@ class Insert:
     partial: bool = False
     """Rows that were stored before are left out."""
 
+    @property
+    def step(self) -> str:
+        """The first part of the label: inserts of one step are stored before those of the next."""
+        return self.label.partition("/")[0]
+
 
 class TableWriter(Protocol):
     """Inserts blocks once."""

@@ -92,7 +92,7 @@ class Listener(socketserver.ThreadingTCPServer):
         except OSError as error:
             raise ConfigError(
                 f"{who} cannot listen on {address}: {error.strerror or error}",
-                hint="Choose another address, or end the process that listens there.",
+                hint="Choose another address, or stop the process that listens there.",
             ) from error
         self.port: int = self.socket.getsockname()[1]
         self._thread = threading.Thread(target=self.serve_forever, args=(0.1,), name=who, daemon=True)
@@ -163,7 +163,7 @@ class _Connection(BaseHTTPRequestHandler):
             self._send(request)
             return
         with self.server.turn() as mine:
-            self._send(self._answered(request) if mine else Answer.plain(503, "too many requests at a time; try again"))
+            self._send(self._answered(request) if mine else Answer.plain(503, "too many requests at once; try again"))
 
     do_POST = do_HEAD = do_GET  # noqa: N815
 

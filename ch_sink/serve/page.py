@@ -84,7 +84,7 @@ def application(data: PageData, token: str, hosts: Collection[str] = ()) -> Call
             return _answer(lambda: {"streams": [s if trusted else _without_rows(s) for s in data.streams()]})
         if (place := _ABOUT_A_STREAM.fullmatch(request.path)) is not None and place[1] == "dead-letters":
             return _answer(lambda: {"dead_letters": list(data.dead_letters(place[2], whole=trusted))})
-        return _problem(404, f"there is nothing at {request.path}", "")
+        return _problem(404, f"nothing is served at {request.path}", "")
 
     return answer
 
@@ -101,11 +101,11 @@ def _posted(request: Request, data: PageData) -> Answer:
     place = _ABOUT_A_STREAM.fullmatch(request.path)
     if place is not None and place[1] == "explain":
         if (key := _key(request.body)) is None:
-            return _problem(400, "the key is no JSON object", """Write it as {"id": 7}.""")
+            return _problem(400, "the key is not a JSON object", """Write it as {"id": 7}.""")
         return _answer(lambda: data.explain(place[2], key))
     if place is not None and place[2].endswith(_RETRY):
         return _answer(lambda: data.retry(place[2].removesuffix(_RETRY)))
-    return _problem(404, f"there is nothing to do at {request.path}", "")
+    return _problem(404, f"no action is served at {request.path}", "")
 
 
 def _key(body: bytes) -> dict[str, Any] | None:

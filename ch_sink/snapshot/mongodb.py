@@ -47,13 +47,13 @@ class MongoReader:
         try:
             self._client: MongoClient[dict[str, Any]] = MongoClient(address.url, appname="ch_sink", **options)
         except (PyMongoError, ValueError, TypeError) as error:  # an option of the URL
-            raise self._failure("does not let ch_sink in", error) from None
+            raise self._failure("refuses the login", error) from None
         try:
             # Clients connect on their own time, and log in when they are first asked for something.
             self._client.get_database(address.schema).command("ping")
         except PyMongoError as error:
             self._client.close()
-            raise self._failure("does not let ch_sink in", error) from None
+            raise self._failure("refuses the login", error) from None
 
     @property
     def _collection(self) -> Collection[dict[str, Any]]:
@@ -79,7 +79,7 @@ class MongoReader:
         except PyMongoError as error:
             raise self._failure("cannot be described", error) from None
         if not there:
-            raise self._failure("cannot be described", "there is no such collection that the user may read")
+            raise self._failure("cannot be described", "it does not exist, or the user may not see it")
         return {_ID: "bigint" if all(type(end) in (int, Int64) for end in ends) else "bson"}
 
     def _end(self, order: int) -> Any:

@@ -50,7 +50,7 @@ class MysqlReader:
             with self._connection.cursor() as cursor:
                 cursor.execute(_COMMITTED)
         except (pymysql.MySQLError, OSError) as error:  # the latter of a certificate's file
-            raise self._failure("does not let ch_sink in", error) from None
+            raise self._failure("refuses the login", error) from None
 
     def position(self) -> int:
         """File number (24 bits) and position (40 bits), as versions hold them."""
@@ -65,7 +65,7 @@ class MysqlReader:
                 continue
             number = re.search(r"\.(\d+)$", str(row[0])) if row else None
             return (int(number[1]) << _POS_BITS) | int(row[1]) if row and number else 0
-        raise self._failure("does not tell its position (needs REPLICATION CLIENT)", problem)
+        raise self._failure("does not show its position (needs REPLICATION CLIENT)", problem)
 
     def settled(self, patience: float) -> int:
         position = self.position()

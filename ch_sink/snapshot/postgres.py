@@ -63,13 +63,13 @@ class PostgresReader:
                 **dict(url_options(address.url)),  # type: ignore[arg-type]
             )
         except psycopg.Error as error:
-            raise self._failure("does not let ch_sink in", error) from None
+            raise self._failure("refuses the login", error) from None
 
     def position(self) -> int:
         try:
             row = self._connection.execute("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::text").fetchone()
         except psycopg.Error as error:
-            raise self._failure("does not tell its position", error) from None
+            raise self._failure("does not show its position", error) from None
         return int(row[0]) if row else 0
 
     def settled(self, patience: float) -> int:
@@ -89,7 +89,7 @@ class PostgresReader:
                 sql.SQL("SELECT {}(txid_current_snapshot())").format(sql.Identifier(function))
             ).fetchone()
         except psycopg.Error as error:
-            raise self._failure("does not tell its transactions", error) from None
+            raise self._failure("does not show its transactions", error) from None
         return int(row[0]) if row else 0
 
     def columns(self) -> dict[str, str]:

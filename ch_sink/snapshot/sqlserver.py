@@ -60,7 +60,7 @@ class SqlServerReader:
                 encryption=_encryption(address.url),
             )
         except pymssql.Error as error:
-            raise self._failure("does not let ch_sink in", error) from None
+            raise self._failure("refuses the login", error) from None
         row = self._one(_VERSIONS_ROWS)
         if row is not None and row[0] == 1:
             self._run("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
@@ -74,7 +74,7 @@ class SqlServerReader:
             return NO_PROOF
 
     def settled(self, patience: float) -> int:
-        row = self._one(_CAPTURED, doing="does not tell its position (is change data capture enabled?)")
+        row = self._one(_CAPTURED, doing="does not show its position (is change data capture enabled?)")
         # A transaction is written to the log a moment before others see its rows.
         time.sleep(min(1.0, patience))
         return int.from_bytes(row[0], "big") if row is not None and row[0] is not None else 0
@@ -87,7 +87,7 @@ class SqlServerReader:
         except pymssql.Error as error:
             raise self._failure("cannot be described", error) from None
         if not found:
-            raise self._failure("cannot be described", "there is no such table that the user may read")
+            raise self._failure("cannot be described", "it does not exist, or the user may not see it")
         self._kinds = {str(row[0]): type_text(*row[1:]) for row in found}
         return dict(self._kinds)
 
@@ -199,7 +199,7 @@ def type_text(name: str, max_length: int, precision: int, scale: int, computed: 
     """A type as one declares it, from its row in ``sys.columns``: ``decimal(12,2)``, ``nvarchar(max)``.
 
     Computed columns are ``computed …``: change data capture records no values of theirs. What SQL Server calls
-    ``timestamp`` is no time, and has its other name.
+    ``timestamp`` is not a time, and has its other name.
     """
     text = "rowversion" if name == "timestamp" else name
     if name in ("decimal", "numeric"):

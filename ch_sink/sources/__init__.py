@@ -25,7 +25,7 @@ def source_for(connector: str) -> Source:
     """The source system of a ``source.connector`` value; `Other`, ordered by Kafka alone, for one not listed.
 
     Batches of flattened events have the connector ``flattened`` or ``flattened:<connector>``.
-    Raises RefusedConnector for a connector whose events are no rows (`refusal`).
+    Raises RefusedConnector for a connector whose events are not rows (`refusal`).
     """
     form, colon, inner = connector.partition(":")
     if form == FLATTENED:

@@ -246,7 +246,7 @@ class Flattened:
         # Ordered by offset, a create that is delivered again meets its own row.
         self.creates_new_rows = False
         self.deferrable = base is None or base.deferrable
-        self.per_database = False  # the database is no added field that is asked for
+        self.per_database = False  # the database is not an added field that is asked for
 
     @property
     def fields(self) -> tuple[str, ...]:

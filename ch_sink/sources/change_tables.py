@@ -67,7 +67,7 @@ def lsn(text: str, field: str) -> int:
         return int(match[1], 16) << 48 | int(match[2], 16) << 16 | int(match[3], 16)
     if _NONE.fullmatch(text):
         return 0
-    raise PositionError(f"source.{field}: {text[:80]!r} is no log sequence number (8:8:4 hexadecimal digits)")
+    raise PositionError(f"source.{field}: {text[:80]!r} is not a log sequence number (8:8:4 hexadecimal digits)")
 
 
 def _serial(value: int | str | None) -> int:
@@ -75,7 +75,7 @@ def _serial(value: int | str | None) -> int:
     if value is None or value == "":
         return 0
     if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) < 20):
-        raise PositionError(f"source.event_serial_no: {value[:80]!r} is no number")
+        raise PositionError(f"source.event_serial_no: {value[:80]!r} is not a number")
     number = int(value)
     if not 0 <= number < 1 << 48:
         raise PositionError(f"source.event_serial_no: {number} does not fit 48 bits")
@@ -139,7 +139,7 @@ _DB2_LSN = re.compile(r"(?:NULL|[0-9a-f]{8}:[0-9a-f]{8}:(?:[0-9a-f]{4}|[0-9a-f]{
 def _lsn(text: str, field: str) -> int:
     """The number of ``00000000:00001e36:000000000004a1b4``, from 10 or 16 bytes to 128 bits; 0 for none."""
     if _DB2_LSN.fullmatch(text) is None:
-        raise PositionError(f"source.{field}: {text[:80]!r} is no log sequence number (8:8:16 hexadecimal digits)")
+        raise PositionError(f"source.{field}: {text[:80]!r} is not a log sequence number (8:8:16 hexadecimal digits)")
     digits = text.replace(":", "").upper().replace("NULL", "")
     return int(digits.ljust(32, "0"), 16) if digits.strip("0") else 0
 

@@ -28,7 +28,7 @@ class MySQLBlock(msgspec.Struct, gc=False):
 class MySQL:
     """Commit position: file number (24 bits), ``pos`` (40 bits). Inner position: ``pos``, ``row``.
 
-    Neither GTIDs (a snapshot has none, and they are no order) nor ``row`` (it starts again within an event)
+    Neither GTIDs (a snapshot has none, and they do not order changes) nor ``row`` (it starts again within an event)
     can order changes.
     """
 
@@ -126,7 +126,7 @@ class PostgreSQL:
     per_database = False
 
     def positions(self, blocks: Blocks) -> Positions:
-        """Positions; a missing or negative ``lsn`` is 0. Raises PositionError for what is no LSN."""
+        """Positions; a missing or negative ``lsn`` is 0. Raises PositionError for what is not an LSN."""
         stated = _commits(texts(blocks, "sequence"))
         if stated is None:
             known: dict[str | None, int] = {}
@@ -239,7 +239,7 @@ def _scn(value: str | int | None, field: str) -> int:
     if value is None or value in ("", "null"):
         return 0
     if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) <= 20):
-        raise PositionError(f"source.{field}: {value[:80]!r} is no system change number (decimal digits)")
+        raise PositionError(f"source.{field}: {value[:80]!r} is not a system change number (decimal digits)")
     number = int(value)
     if number >= 1 << 64:
         raise PositionError(f"source.{field}: {number} does not fit 64 bits")
@@ -260,7 +260,7 @@ def _place(rs_id: str | None, ssn: int | str | None) -> int:
     try:
         statement = int(ssn or 0)
     except ValueError as error:
-        raise PositionError(f"source.ssn: {ssn!r} is no number") from error
+        raise PositionError(f"source.ssn: {ssn!r} is not a number") from error
     return int(match[1], 16) << 32 | int(match[2], 16) << 16 | statement & 0xFFFF
 
 
@@ -274,7 +274,7 @@ def _lcr(text: str) -> tuple[int, int, int]:
     """
     if _LCR.fullmatch(text) is None:
         raise PositionError(
-            f"source.lcr_position: {text[:80]!r} is no position of 33 or 29 bytes in hexadecimal digits",
+            f"source.lcr_position: {text[:80]!r} is not a position of 33 or 29 bytes in hexadecimal digits",
             hint="set version.strategy: kafka_offset",
         )
     size = (len(text) - 34) // 2

@@ -20,7 +20,7 @@ class MongoDBBlock(msgspec.Struct, gc=False):
     """The fields of the ``source`` block that distinguish a change from its neighbours.
 
     ``ord`` counts within a second of cluster time (−1 for rows of a snapshot), ``tord`` within a transaction of the
-    oplog. ``h``, ``stxnid``, ``lsid`` and ``txnNumber`` identify transactions and are no order; ``wallTime`` is a
+    oplog. ``h``, ``stxnid``, ``lsid`` and ``txnNumber`` identify transactions and do not order them; ``wallTime`` is a
     clock.
     """
 
@@ -112,7 +112,7 @@ def _offset(partition: int | None, offsets: list[str | None] | None) -> int:
     if text is None:
         return 0
     if _OFFSET.fullmatch(text) is None:
-        raise PositionError(f"source.offsets[{partition}]: {text[:80]!r} is no number in hexadecimal digits")
+        raise PositionError(f"source.offsets[{partition}]: {text[:80]!r} is not a number in hexadecimal digits")
     return int(text, 16) & ((1 << 128) - 1)
 
 

@@ -1,4 +1,4 @@
-"""The Spark application of a job: started once a stream is open, waited for by the first batch.
+"""The Spark application of a job: started while its streams open, waited for by the first batch.
 
 A call that fails may be the fault of a stream's task, or of Spark: its JVM was killed, its master dropped the
 application, no executor is left. So Spark is asked to run a task of one row. If it cannot, the job ends with SparkLost.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ch_sink.config import Config
 from ch_sink.errors import ChSinkError, SparkLost
 from ch_sink.spark.probe import cause
-from ch_sink.spark.session import JvmStart, build_application
+from ch_sink.spark.session import JvmStart, build_application, disconnect
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.process import Stop, Stopped
 
@@ -34,6 +34,8 @@ _WARN_SECONDS, _GIVE_UP_SECONDS = 60.0, 600.0
 for executors without end, and a busy cluster may need minutes to give them."""
 _PROBE_SECONDS = 90.0
 """Longest wait for a task of one row: a cluster may have to replace the executors that it lost."""
+_WARM_SECONDS = 30.0
+"""Seconds after its last task at which a worker gets an empty one: Spark ends workers that had none for a minute."""
 _PROBE_LOOK = 0.2
 """Seconds between two looks whether the job is to stop meanwhile."""
 
@@ -50,8 +52,13 @@ class Application:
         self._failure: ChSinkError | None = None
         self._thread: threading.Thread | None = None
         self._starting = False
+        self._needed = False
+        """A batch waits for Spark, or has run on it."""
         self._calls = 0
         """Calls whose tasks may run."""
+        self._called = 0.0
+        """When the last one ended."""
+        self._closed = threading.Event()
 
     def add(self, config: Config) -> None:
         """Tasks of this stream may come from now on."""
@@ -74,6 +81,7 @@ class Application:
 
     def execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """See Execute. Raises SparkLost, from then on always, if Spark runs no tasks any more."""
+        self._needed = True
         executor = self._ready()
         try:
             with self._call(), _watched(executor):
@@ -101,6 +109,7 @@ class Application:
         finally:
             with self._counting:
                 self._calls -= 1
+                self._called = time.monotonic()
 
     def _works(self, executor: "SparkExecutor") -> bool:
         """Whether Spark still runs tasks; also if the job is to stop before that is known.
@@ -132,9 +141,16 @@ class Application:
                 self._executor.cancel()
 
     def close(self) -> None:
-        """Wait until nothing of this is under way; the session stays."""
-        if self._thread is not None:
-            self._thread.join(_START_SECONDS)
+        """Wait until nothing of this is under way; the session stays. A start that no batch waits for is given up."""
+        self._closed.set()
+        if self._thread is None:
+            return
+        given_up = self._started is not None and not self._needed and self._executor is None
+        if given_up and self._started is not None:
+            self._started.jvm.kill()
+        self._thread.join(_START_SECONDS)
+        if given_up and not self._thread.is_alive():
+            disconnect()
 
     def _try(self) -> None:
         with suppress(Exception, Stopped):
@@ -158,7 +174,7 @@ class Application:
                         raise InterruptedError("the job is stopping") from error
                     self._failure = SparkLost(
                         f"Spark did not start: {cause(error)}",
-                        hint="See what Spark printed, and whether its master answers; then start the job again.",
+                        hint="Check what Spark printed and whether its master answers; then start the job again.",
                     )
                     raise self._failure from error
                 self._starting = False
@@ -175,6 +191,16 @@ class Application:
             warnings = self._executor.expect_equipped()
         for warning in warnings:
             log.warning("%s", warning)
+        self._called = time.monotonic()
+        threading.Thread(target=self._keep_warm, name="ch_sink workers", daemon=True).start()
+
+    def _keep_warm(self) -> None:
+        """Keep Spark from ending the Python workers of a job that waits for events, and with them all their clients."""
+        assert self._executor is not None
+        while not self._closed.wait(_WARM_SECONDS / 3):
+            if not self._calls and time.monotonic() - self._called >= _WARM_SECONDS:
+                with suppress(Exception), self._call():
+                    self._executor.keep_warm()
 
 
 @contextmanager

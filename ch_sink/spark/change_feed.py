@@ -5,21 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ch_sink.config import Config, load_rows
+from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Op
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.spark.change_rows import (
-    BUCKET,
-    BUCKETS,
-    NUMBER,
-    OP,
-    ChangeRows,
-    bucket,
-    expect_served,
-    expect_stated_versions,
-)
+from ch_sink.spark.change_rows import BUCKETS, ChangeRows, bucket
 from ch_sink.spark.foreach_batch import Given, applied, with_hints
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
+from ch_sink.spark.stored_versions import expect_served, expect_stated_versions
 from ch_sink.stream.tasks import Execute
 
 if TYPE_CHECKING:
@@ -83,7 +76,8 @@ def changes(
     loaded = load_rows(config, topic=TOPIC)
     if loaded.policy().columns != ColumnPolicy():
         raise ConfigError(
-            "the section columns is for the events of a topic", hint="Rename and leave out columns in the DataFrame."
+            "the section columns applies to the events of a topic",
+            hint="Rename and leave out columns in the DataFrame.",
         )
     if op is not None and apply_as_deletes is not None:
         raise ConfigError("op and apply_as_deletes exclude each other", hint="Keep one of them.")
@@ -195,7 +189,7 @@ class Changes:
         if totals["sum(unordered)"]:
             raise ConfigError(
                 f"sequence_by: column {self._sequence_by} of {totals['sum(unordered)']} rows is null",
-                hint="Each change needs its place in the order.",
+                hint="Every change needs a value to order by.",
             )
         for row in found:
             if row["min(least)"] < 0 or row["max(most)"] >= _TOP:

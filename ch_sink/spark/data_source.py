@@ -17,6 +17,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, WriterCommitMessage
 
 from ch_sink.config import Config, load_rows
+from ch_sink.decode.stated_rows import NUMBER, OP, RowDecoder
 from ch_sink.discovery.wiring import client_of, ledger_of
 from ch_sink.errors import ConfigError, LedgerConflict
 from ch_sink.model.counts import Counts, total
@@ -24,8 +25,9 @@ from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.ports import FinishedRange, RangeIntent
 from ch_sink.spark.change_feed import FEED, OPS, TOPIC
-from ch_sink.spark.change_rows import NUMBER, OP, RowDecoder, expect_served, expect_stated_versions, newer, numbered
+from ch_sink.spark.change_rows import numbered
 from ch_sink.spark.foreach_batch import prepare, with_hints
+from ch_sink.spark.stored_versions import expect_served, expect_stated_versions, newer
 from ch_sink.stream.claims import live
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task
@@ -191,7 +193,7 @@ def _coded(plan: _Plan, batch: pa.RecordBatch) -> pa.RecordBatch:
     for what, column in (("op", code), ("sequence_by", number)):
         if column.null_count:
             name = plan.op if what == "op" else plan.sequence_by
-            raise ConfigError(f"{what}: column {name} of {column.null_count} rows says nothing that is known")
+            raise ConfigError(f"{what}: column {name} of {column.null_count} rows has an unknown value")
     kept = [name for name in table.column_names if name not in plan.left_out]
     coded = table.select(kept).append_column(NUMBER, number).append_column(OP, code)
     order = pc.sort_indices(coded, [(NUMBER, "ascending"), (OP, "ascending")])

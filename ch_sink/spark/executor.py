@@ -59,6 +59,11 @@ class SparkExecutor:
         """Whether Spark still runs tasks. Raises what Spark raises."""
         return runs_tasks(self.spark)
 
+    def keep_warm(self) -> None:
+        """Run an empty task in each slot, unless executors are to come and go. Raises what Spark raises."""
+        if self.spark.conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+            runs_tasks(self.spark, self.slots)
+
     def has_none(self) -> bool:
         """Whether no executor is left; always false for a local master."""
         return lacks_executors(self.spark)

@@ -131,7 +131,7 @@ def applied(frame: "DataFrame", config: Config, known: Known, partitions: int, w
             if held.active():
                 raise LedgerConflict(
                     f"stream {config.stream_name!r} is written by another query, {held.query}",
-                    hint="Stop one of them, or give this one a stream name and a table of its own.",
+                    hint="Stop one of them, or give this one its own stream name and table.",
                 )
             _held.pop(key).stream.close()
             held = None
@@ -181,7 +181,7 @@ def prepare(config: Config) -> None:
     for row in found:
         raise ConfigError(
             f"table {table[1:]} belongs to another stream, {row['stream']!r}",
-            hint=f"Write to a table of its own, or go on with that stream: stream: '{row['stream']}'.",
+            hint=f"Write to a separate table, or continue that stream: stream: '{row['stream']}'.",
         )
 
 

@@ -160,8 +160,8 @@ class FrameStream:
             raise DataLoss(
                 f"partition {partition} of {self.settings.topic}: the stream began above offset {offset}, so the "
                 "DataFrame has records that were never applied",
-                hint="A stream goes upwards only: let its first batch have the lowest offsets. on_data_loss: continue "
-                "leaves these records out; a stream and a table of their own take all of them.",
+                hint="A stream reads upwards only: its first batch must have the lowest offsets. "
+                "on_data_loss: continue leaves these records out; a separate stream and table take all of them.",
             )
 
     def _state(self, known: Known, spans: Mapping[int, Span]) -> tuple[TopicState, dict[int, int]]:
@@ -181,7 +181,7 @@ class FrameStream:
                         f"DataFrame begins at {span.first}",
                         hint=f"Let it begin at offset {at} or below (startingOffsets). If the topic never had these "
                         "records (it is compacted, or written in transactions), name its brokers "
-                        "(kafka.bootstrap.servers); on_data_loss: continue goes on without them.",
+                        "(kafka.bootstrap.servers); on_data_loss: continue skips them.",
                     )
                 low[p] = span.first
         high = {

@@ -2,8 +2,9 @@
 
 The class-data archive has Spark's classes parsed and verified once instead of at every start.
 ``python -m ch_sink.spark.prepare`` makes it, in about half a minute, unless it is there: `make` does so before the
-first demo or test, an image does it when it is built. Without it everything works; the JVM starts two to three seconds
-later. It holds for one Java and one set of jars, whose versions are in its name.
+first demo or test, an image does it when it is built. Without it everything works; the first task runs two to three
+seconds later. It holds for one Java and one set of jars. Java passes over it without a word if a jar has another size
+or time, so both are in its name.
 """
 
 import importlib.util
@@ -22,7 +23,7 @@ from ch_sink.errors import ConfigError
 __all__ = [
     "MINIMUM",
     "archive_options",
-    "archive_stem",
+    "archives",
     "cache_folder",
     "class_path",
     "find_archive",
@@ -146,37 +147,43 @@ def _installed() -> Path | None:
 
 def class_path(home: Path) -> str:
     """Spark's class path, in a fixed order, as an archive is bound to it."""
-    jars = sorted(str(jar) for jar in (home / "jars").glob("*.jar"))
+    jars = [str(jar) for jar in _jars(home)]
     # Spark's launcher puts this one first, so that no other jar's copy of it is taken.
     first = [jar for jar in jars if Path(jar).name.startswith("slf4j-api-")]
     return os.pathsep.join([str(home / "conf"), *first, *(jar for jar in jars if jar not in first)])
 
 
-def archive_stem(java: Path, home: Path) -> Path:
-    """The archive's path for this Java and these jars, without the end of its name."""
-    release = java.resolve().parent.parent / "release"
-    version = release.read_bytes() if release.is_file() else os.fsencode(java.resolve())
-    stamp = sha256(version + b"\0" + os.fsencode(class_path(home))).hexdigest()[:12]
-    return cache_folder() / f"classes-{stamp}"
+def _jars(home: Path) -> list[Path]:
+    return sorted((home / "jars").glob("*.jar"))
+
+
+def archives(java: Path, home: Path) -> list[Path]:
+    """All archives for this Java and this home, of former jars and incomplete ones, too."""
+    return sorted(cache_folder().glob(f"{_stem(java, home)}-*.jsa"))
 
 
 def keep_archive(made: Path, java: Path, home: Path) -> Path:
     """Move a finished archive to its place. Its size goes into its name: Java crashes on one that was cut short."""
-    stem = archive_stem(java, home)
-    return made.rename(stem.with_name(f"{stem.name}-{made.stat().st_size}.jsa"))
+    return made.rename(_archive(java, home, made.stat().st_size))
 
 
 def find_archive(java: Path, home: Path) -> Path | None:
     """The archive for this Java and these jars, None if there is no whole one."""
-    stem = archive_stem(java, home)
-    for file in stem.parent.glob(f"{stem.name}-*.jsa"):
-        if file.stem == f"{stem.name}-{file.stat().st_size}":
-            return file
-    return None
+    return next((file for file in archives(java, home) if file == _archive(java, home, file.stat().st_size)), None)
+
+
+def _archive(java: Path, home: Path, size: int) -> Path:
+    jars = "".join(f"{jar.name} {jar.stat().st_size} {int(jar.stat().st_mtime)}\n" for jar in _jars(home))
+    return cache_folder() / f"{_stem(java, home)}-{sha256(jars.encode()).hexdigest()[:8]}-{size}.jsa"
+
+
+def _stem(java: Path, home: Path) -> str:
+    release = java.resolve().parent.parent / "release"
+    version = release.read_bytes() if release.is_file() else os.fsencode(java.resolve())
+    return f"classes-{sha256(version + bytes(1) + os.fsencode(home)).hexdigest()[:12]}"
 
 
 def archive_options(java: Path, home: Path) -> list[str]:
     """The Java options that use the archive; none if there is no archive."""
     file = find_archive(java, home)
-    # Java passes over an archive that no longer fits, because a jar was replaced, and need not say so.
     return [f"-XX:SharedArchiveFile={file}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if file is not None else []

@@ -58,7 +58,7 @@ def run_job(
 ) -> JobEnd:
     """Run the streams of these configurations in one Spark application; returns when all have ended.
 
-    A stream that fails does not end the others. Spark is only waited for when a stream is open.
+    A stream that fails does not end the others. Spark starts while they open, and their first batch waits for it.
 
     Args:
         once: end when everything that is there now has been read.
@@ -84,12 +84,11 @@ def run_job(
             fail_fast=fail_fast,
             stopping=lambda: stop.requested,
             abandon=application.cancel,
-            # A job that ends once everything has been read need not start Spark for nothing.
-            on_open=lambda _: None if once else application.start(),
         )
         job = Crew(application.add, brokers, topics, seen).job(configs, application.execute, options)
         seen.watch.source = lambda: _view(job, application)
         seen.live.follow(lambda: job.view().streams)
+        application.start()
         failures = job.run()
     return JobEnd(job.summaries, failures)
 

@@ -153,7 +153,7 @@ class Jvm:
                 if code is not None:
                     raise ChSinkError(
                         f"Spark's JVM ended with exit code {code} while it started",
-                        hint="See its own message above; `java -version` must show 17 or newer.",
+                        hint="See its message above; `java -version` must show 17 or newer.",
                     )
                 time.sleep(0.02)
             self._connected = True

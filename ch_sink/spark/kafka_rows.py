@@ -44,7 +44,7 @@ def expect_kafka_columns(frame: "DataFrame") -> None:
     types = dict(frame.dtypes)
     if "offset" not in types:
         raise ConfigError(
-            "the DataFrame has no column offset, so it cannot be seen which records were applied before",
+            "the DataFrame has no column offset, so it is unknown which records were applied before",
             hint=f"It needs key, value, topic, partition, offset and timestamp. {_SOURCE} Rows that are changes "
             "already go to ch_sink.spark.changes.",
         )
@@ -90,7 +90,7 @@ def spans_of(frame: "DataFrame", topic: str) -> dict[int, Span]:
         if found["partition"] is None or found["max(lacking)"]:
             raise ConfigError(
                 "the DataFrame has rows whose partition or offset is null",
-                hint="Both identify a record of Kafka. Leave such rows out, or see what made them.",
+                hint="Both identify a Kafka record: filter such rows out, or find out what produced them.",
             )
         spans[int(found["partition"])] = Span(
             int(found["min(first)"]), int(found["max(last)"]) + 1, int(found["sum(n)"])
@@ -204,7 +204,7 @@ class _Source:
 def changed_meanwhile(partition: int) -> StreamFailed:
     """The error for a DataFrame that gives other rows when it is read again."""
     return StreamFailed(
-        f"partition {partition}: the DataFrame has other rows than when its offsets were looked at",
+        f"partition {partition}: the DataFrame returned other rows than when its offsets were read",
         hint="It is read more than once, so it must give the same rows each time: write it to a table first.",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ch_sink.errors import ChSinkError
-from ch_sink.spark.installed import archive_stem, cache_folder, find_archive, keep_archive, prepared_home, require_java
+from ch_sink.spark.installed import archives, cache_folder, find_archive, keep_archive, prepared_home, require_java
 
 __all__ = ["main", "prepare"]
 
@@ -21,8 +21,7 @@ def prepare() -> Path | None:
     if found is not None:
         return found
     sys.stderr.write("Archiving Spark's classes, so that it starts faster (half a minute, once)\n")
-    stem = archive_stem(java, home)
-    for outdated in stem.parent.glob(f"{stem.name}-*.jsa"):
+    for outdated in archives(java, home):
         outdated.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix=".classes-", dir=cache_folder()) as folder:
         made = Path(folder) / "classes.jsa"

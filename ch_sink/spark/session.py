@@ -23,6 +23,7 @@ __all__ = [
     "build_application",
     "build_session",
     "default_java_options",
+    "disconnect",
     "mute_py4j",
     "start_application",
     "start_jvm",
@@ -105,6 +106,7 @@ def build_session(
     _import_pyspark()
     from pyspark.sql import SparkSession
 
+    mute_py4j()
     if started is not None:
         _connect(started.jvm.gateway(stop))
     builder = SparkSession.builder
@@ -148,9 +150,16 @@ def _connect(gateway: Gateway) -> None:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
+def disconnect() -> None:
+    """Let PySpark forget a JVM that was killed while a session was being made."""
+    if _connected():
+        from pyspark import SparkContext
+
+        SparkContext._gateway = SparkContext._jvm = None
+
+
 def _end_quietly(session: "SparkSession") -> None:
-    """Keep PySpark and py4j from printing a traceback when the JVM ends first."""
-    mute_py4j()
+    """Keep PySpark from printing a traceback when the JVM ends first."""
     server = getattr(session.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
@@ -192,6 +201,8 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
         "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|(access|account|private)[.]?key",
         # A copy of a task fences off the one that is slow, so the work begins again instead of ending sooner.
         "spark.speculation": "false",
+        # Workers are forked with everything imported.
+        "spark.python.daemon.module": "ch_sink.spark.daemon",
     }
     if master is not None:
         properties["spark.master"] = master
@@ -206,8 +217,6 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
                 # The machine's own name need not resolve.
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
-                # Workers are forked with everything imported.
-                "spark.python.daemon.module": "ch_sink.spark.daemon",
             }
     return {**properties, **(conf or {})}
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, Superseded
-from ch_sink.ports import Claim
+from ch_sink.ports import Claim, Execution
 
 __all__ = [
     "abandon",
@@ -107,8 +107,21 @@ def superseded(stream: str, partition: int) -> Superseded:
     """The error for a task whose work another execution has taken over, under the same claim."""
     return Superseded(
         f"a newer execution of the same task runs partition {partition} of stream {stream!r}",
-        hint="Spark started the task again; this one was slow or believed dead, and has stored nothing more.",
+        hint="Spark restarted the task because this execution was slow or presumed dead; it has stored nothing more.",
     )
+
+
+def next_execution(stream: str, before: Execution | None, mine: Execution) -> Execution:
+    """The execution as it is registered after ``before``, the newest one of its partition.
+
+    Raises LedgerConflict if that is of a later batch: this one was frozen since, and its work has been done.
+    """
+    batch, _, rest = mine.work.partition("/")
+    own = int(batch) if rest else 0
+    highest = before.batch if before is not None and before.claim == mine.claim else 0
+    if 0 < own < highest:
+        raise superseded(stream, mine.partition)
+    return replace(mine, number=before.number + 1 if before is not None else 1, batch=max(own, highest))
 
 
 def live(stream: str, claim: Claim) -> bool:

@@ -303,12 +303,10 @@ class Coordinator:
         states = self._stream.states
         former = states.partitions
         if former < len(state.low):
-            by_offset = states.ordered_by_offset
-            if by_offset is not False:
-                reached = self._planner.positions(state, states)
-                first = self._added.ceiling(former, state, reached, ceiling, certain=bool(by_offset))
-                if first is not None:
-                    return first
+            reached = self._planner.positions(state, states)
+            first = self._added.ceiling(former, state, reached, ceiling, by_offset=bool(states.ordered_by_offset))
+            if first is not None:
+                return first
             states.add_partitions(len(state.low))
         return ceiling
 

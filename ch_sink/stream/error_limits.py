@@ -57,7 +57,7 @@ class ErrorWatch:
             self._batches.clear()  # whoever resumes the stream accepts these
             raise StreamFailed(
                 f"{bad} of the last {read} records became dead letters, and errors.max_rate is {self.limits.rate:g}",
-                hint="See `ch_sink dead-letters list CONFIG` for the reasons; mend the cause or raise errors.max_rate. "
+                hint="See `ch_sink dead-letters list CONFIG` for the reasons; fix the cause or raise errors.max_rate. "
                 "Then run `ch_sink resume CONFIG`.",
             )
         self.expect_few()

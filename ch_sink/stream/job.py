@@ -92,8 +92,6 @@ class JobOptions:
     """Whether no further batch is to begin."""
     abandon: Callable[[], None] = lambda: None
     """Cancels the running calls of the executor."""
-    on_open: Callable[[JobStream], None] = lambda _: None
-    """Is called with each stream that has been opened."""
     on_resume: Callable[[JobStream], None] = lambda _: None
     """Is called with each stream that somebody resumed, before it is opened again."""
     discover: Callable[[], Changed] | None = None
@@ -284,7 +282,6 @@ class Job:
                     self._left.append(stream)
             case Opened(stream, topic, unread):
                 stream.opened(topic, unread)
-                self._options.on_open(stream)
             case BatchEnded(stream):
                 self.roster.worked(stream.name)
                 stream.ended(-math.inf if self._options.once else self._tick(stream))
@@ -305,7 +302,7 @@ class Job:
             stream.pace.due, self._next_discovery = now + _ABSENT, now
         else:
             if isinstance(error, LedgerConflict) and abandoned(stream.name, error.run_id):
-                error = ClickHouseUnavailable(f"{error}: ClickHouse took that claim of this job late")
+                error = ClickHouseUnavailable(f"{error}: ClickHouse received that claim of this job late")
             self.roster.failed(stream.name, error, settled=stream.summary.opened)
             phase = stream.next_phase(self.roster.standing(stream.name).state, error)
             if phase in ACTIVE:

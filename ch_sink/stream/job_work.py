@@ -38,7 +38,7 @@ class JobWork:
         try:
             self._roster.look()
         except Exception as error:
-            log.debug("states of streams were not exchanged: %s", error, exc_info=error)
+            log.debug("stream states were not exchanged: %s", error, exc_info=error)
         finally:
             report(Exchanged())
 

@@ -29,9 +29,9 @@ _NEXT = (
     "repair the row from its source (`ch_sink repair CONFIG --key KEY --apply`; without --key if it has none), "
     "then drop the letter (`ch_sink dead-letters drop CONFIG --at PARTITION:OFFSET`)"
 )
-_UNORDERED = f"no version in the table tells whether a newer change of the row is stored: {_NEXT}"
-_SINCE = f"the table was {{}} after this change, and has no trace of rows that were deleted by then: {_NEXT}"
-_OTHERWISE = f"changes of the topic got versions of another kind since, which do not compare: {_NEXT}"
+_UNORDERED = f"versions in the table do not show whether a newer change of the row is stored: {_NEXT}"
+_SINCE = f"the table was {{}} after this change, and has no trace of rows deleted by then: {_NEXT}"
+_OTHERWISE = f"later changes of the topic have versions of another kind, which do not compare: {_NEXT}"
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class LetterRetry:
         filled = max((load.offset for load in loads), default=0)
         purged = 1 << 63 if any(edit.act == "removed" for edit in self._facts(RowsEdited)) else 0
         for letter in letters:
-            for what, end in (("filled anew", filled), ("purged", purged), ("repaired", self._repaired_up_to())):
+            for what, end in (("filled again", filled), ("purged", purged), ("repaired", self._repaired_up_to())):
                 if letter.offset < end and letter.offset not in shown:
                     done.failed.setdefault(letter.offset, _SINCE.format(what))
         return [letter for letter in letters if letter.offset not in shown and letter.offset not in done.failed]

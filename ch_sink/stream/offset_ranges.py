@@ -107,7 +107,7 @@ def held(state: TopicState, partition: int, start: int, choices: Choices) -> tup
             f"topic {state.topic} partition {partition}: offset {start} is the next to be read, "
             f"but the topic holds {low} to {high - 1}",
             hint="Retention removed records before they were read, or records were cut off. "
-            f"{REFILL}, or set on_data_loss: continue to go on with what the topic still holds.",
+            f"{REFILL}, or set on_data_loss: continue to read on with what the topic still holds.",
         )
     return (low, low - start) if start < low else (high, 0)
 

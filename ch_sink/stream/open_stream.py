@@ -24,7 +24,6 @@ __all__ = ["OpenStream", "SchemaChanges", "StreamTable", "fingerprint"]
 
 log = logging.getLogger("ch_sink")
 
-_EPOCH_SHIFT = 112
 _BLOCKS = 2
 """Raised when the same chunk is cut into other blocks than before, under other tokens."""
 
@@ -113,10 +112,21 @@ class StreamTable:
         return known and (start == str(intent.start) or intent.start % intent.chunk_offsets == 0)
 
     def highest_version(self) -> int | None:
-        """The highest version of the stream's rows, −1 if there are none, None if versions are no positions."""
+        """The highest version of the stream's rows, −1 if there are none, None if versions are not positions."""
         if self.target.layout.kind != "wide" or self.target.system.version is None:
             return None
         return self._admin.highest_version(self.now)
+
+    def highest_epoch(self, version: int | None) -> int | None:
+        """The highest epoch in the versions of the stream's rows, be they of another writer; None if there is none.
+
+        ``version``: the highest version, if it is known.
+        """
+        layout = self.target.layout
+        if self.target.system.version is None or layout.kind == "time":
+            return None
+        newest = self._admin.highest_version(self.now) if version is None else version
+        return layout.epoch_of(newest) if newest > 0 else None
 
     def _use(self, table: TargetTable) -> None:
         """Use this version of the table from now on, here and in tasks."""
@@ -147,7 +157,7 @@ class OpenStream:
         """Work on this topic from now on. Raises as the ledger does."""
         ledger = self.ports.ledger
         self.topic, self.stored_version = topic, self.table.highest_version()
-        epoch = self.stored_version >> _EPOCH_SHIFT if self.stored_version and self.stored_version > 0 else None
+        epoch = self.table.highest_epoch(self.stored_version)
         self.states = States(ledger, topic.topic_id, len(topic.low), epoch)
         self.reached = ledger.progress(topic.topic_id)
 
@@ -201,10 +211,11 @@ class OpenStream:
         """Raise the error of the first task that failed; log the others."""
         failed = [r for r in results if r.failure is not None]
         for other in failed[1:]:
-            log.error("partition %d: %s", other.partition, other.failure)
+            if str(other.failure) != str(failed[0].failure):  # else they were stored together
+                log.error("partition %d: %s", other.partition, other.failure)
         for first in failed[:1]:
             assert first.failure is not None
             if isinstance(first.failure, DataLoss) and self.settings.on_data_loss == "continue":
-                hint = "The topic's watermarks say that these offsets are there: see whether its brokers agree."
+                hint = "The topic's watermarks say that these offsets are there: check whether its brokers agree."
                 raise DataLoss(str(first.failure), hint=hint)
             raise first.failure

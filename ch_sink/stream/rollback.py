@@ -20,7 +20,7 @@ from ch_sink.ports import FinishedRange, Ledger, RowsEdited, TableRefilled, Trun
 from ch_sink.stream.open_stream import OpenStream
 from ch_sink.stream.ports import GroupOffsets
 
-__all__ = ["Restored", "ahead", "newest_stored"]
+__all__ = ["Restored", "ahead", "lacking", "newest_stored"]
 
 log = logging.getLogger("ch_sink")
 
@@ -56,7 +56,7 @@ class Restored:
             if behind := ahead(group.last_committed(self._topic.topic, sorted(self._topic.low)), ends):
                 self._ledger.check_claim()  # its successor's commits say nothing about ClickHouse
                 raise StreamFailed(
-                    f"stream {name}: its ledger lacks what its table may have: {behind}",
+                    f"stream {name}: its ledger may be older than its table: {behind}",
                     hint="To read on would store changes of the history twice: restore the table and the ledger "
                     "together.",
                 )
@@ -64,7 +64,7 @@ class Restored:
 
         def notice(committed: Mapping[int, int]) -> None:
             if behind := ahead(committed, ends):
-                log.warning("%s: ClickHouse was taken back, and is read again: %s", name, behind)
+                log.warning("%s: ClickHouse was restored to an older state; reading again: %s", name, behind)
 
         group.before_commit(self._topic.topic, sorted(self._topic.low), notice)
 
@@ -77,23 +77,17 @@ class Restored:
 
     def _expect_complete(self) -> None:
         stored = self._stream.stored_version
-        if stored is None or not _shows_losses(self._target):
-            return
-        wanted = self._wanted
-        if wanted.is_in(stored, -1, -1) or wanted.is_in(stored, *_removals(self._ledger, self._topic.topic_id)):
+        if stored is None or not (lacks := self._wanted.lacking(self._target, stored)):
             return
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
         self._ledger.check_claim()
-        table = self._target.table.qualified.replace("`", "")
-        has = f"the highest version there is {stored}" if stored >= 0 else "it has none of them"
         # The source has no former changes, and of rows without a key none that are told apart.
         against = " --against topic" if self._target.appends else ""
-        fill = f"Fill the table anew by `ch_sink resync CONFIG{against} --apply`"
+        fill = f"Fill the table again with `ch_sink resync CONFIG{against} --apply`"
         if self._target.policy.columns.source:
-            fill = "Other topics have rows there, too: write the missing ones by `ch_sink repair CONFIG --apply`"
+            fill = "Other topics have rows there, too: write the missing ones with `ch_sink repair CONFIG --apply`"
         raise StreamFailed(
-            f"stream {self._stream.settings.name}: {table} lacks rows that the stream has stored: {has}, and the "
-            f"ledger has {wanted.top}",
+            f"stream {self._stream.settings.name}: {lacks}",
             hint=f"{fill}, then `ch_sink resume CONFIG`; or restore a newer backup.",
         )
 
@@ -110,6 +104,7 @@ class _Wanted:
     """The highest version of a living row of the table that took the stream's place last, −1 if it is unknown."""
     results: tuple[FinishedRange, ...]
     """The last ones since then."""
+    removals: tuple[int, int]
     truncates: tuple[TruncateFloor, ...]
 
     @classmethod
@@ -118,13 +113,21 @@ class _Wanted:
         results = (r for r in ledger.history(4 * partitions) if r.topic_id == topic_id)
         since = tuple(r for r in results if r.partition not in fillings or r.end > fillings[r.partition].offset)
         tops = [int(f.top) for f in fillings.values() if f.top]
-        return cls(max(tops, default=-1), since, tuple(ledger.facts(TruncateFloor)))
+        return cls(max(tops, default=-1), since, _removals(ledger, topic_id), tuple(ledger.facts(TruncateFloor)))
+
+    def lacking(self, target: Target, stored: int) -> str:
+        """What a table whose highest version is ``stored`` lacks, in words; empty if nothing shows that it does."""
+        if not _shows_losses(target) or self._is_in(stored, -1, -1) or self._is_in(stored, *self.removals):
+            return ""
+        table = target.table.qualified.replace("`", "")
+        has = f"the highest version there is {stored}" if stored >= 0 else "it has none of them"
+        return f"{table} lacks rows that the stream has stored: {has}, and the ledger has {self.top}"
 
     @property
     def top(self) -> int:
         return max(newest_stored(self.results, self.truncates), self.filled)
 
-    def is_in(self, stored_version: int, removed: int, left: int) -> bool:
+    def _is_in(self, stored_version: int, removed: int, left: int) -> bool:
         """Whether a table with this highest version has all of it.
 
         ``removed``: the highest version that was erased or purged; ``left``: the highest one beside it.
@@ -134,6 +137,16 @@ class _Wanted:
         there = left if left >= kept else -1
         stored = newest_stored(self.results, self.truncates, max(removed, 0))
         return stored_version >= max(there, filled) and max(stored_version, 0) >= stored
+
+
+def lacking(ledger: Ledger, target: Target, topic_id: str, partitions: int, stored: int) -> str:
+    """What a table lacks of what its stream has stored, in words; empty if nothing shows that it lacks rows.
+
+    Args:
+        partitions: how many the topic has.
+        stored: the highest version of the stream's rows, −1 if there are none.
+    """
+    return _Wanted.of(ledger, topic_id, partitions).lacking(target, stored)
 
 
 def newest_stored(results: Iterable[FinishedRange], truncates: Iterable[TruncateFloor], removed: int = 0) -> int:

@@ -181,7 +181,7 @@ class Roster:
             try:
                 self._note(states, members)
             except ClickHouseError as error:
-                log.debug("states of streams are not recorded: %s", error)
+                log.debug("stream states are not recorded: %s", error)
         with self._lock:
             members = list(self._members.values())
         self._let_go(members)
@@ -291,7 +291,7 @@ class Outages:
         """The stream works again, or waits no longer for another reason."""
         for kind, outage in list(self._open.items()):
             if stream in outage.streams and self._leave(kind, stream):
-                log.warning("%s goes on after %s", stream, _span(now - outage.began), extra={"stream": stream})
+                log.warning("%s continues after %s", stream, _span(now - outage.began), extra={"stream": stream})
 
     def remind(self, now: float) -> None:
         """Write the line of the minute."""

@@ -4,22 +4,22 @@ This module does not know where records come from or where rows go. Errors are p
 """
 
 import gc
-import time
 import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk, read_ahead
-from ch_sink.pipeline.guards import STAGES, Stages
+from ch_sink.pipeline.grouping import Member, may_plan, may_share, store_together
+from ch_sink.pipeline.guards import Stages
 from ch_sink.pipeline.partition_sink import PartitionSink
-from ch_sink.pipeline.plans import Applied, StreamName
+from ch_sink.pipeline.plans import StreamName
 from ch_sink.ports import TaskLedger
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 
-__all__ = ["OpenPorts", "TaskPorts", "range_steps", "release", "run_task", "task_name"]
+__all__ = ["Held", "OpenPorts", "TaskPorts", "hold", "range_steps", "release", "run_task", "store_held", "task_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,19 @@ class TaskPorts:
     ledger: TaskLedger
 
 
-_SHORT = 5_000
-"""Offsets below which a range is read, planned and inserted in one thread."""
-
 OpenPorts = Callable[[Task], TaskPorts]
 """Opens the ports of a task. Raises ChSinkError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A range whose only chunk is planned, and may be stored together with those of other partitions: `store_held`."""
+
+    task: RangeTask
+    ports: TaskPorts
+    done: RangeDone
+    """Its outcome, once it is stored."""
+    member: Member
 
 
 def task_name(task: Task) -> StreamName:
@@ -62,64 +70,102 @@ def release(task: ReleaseTask, open_ports: OpenPorts) -> ReleaseDone:
     return done if applied is None else replace(done, state=applied.state, counts=applied.counts)
 
 
-def range_steps(task: RangeTask, open_ports: OpenPorts) -> Generator[None, None, RangeDone]:
-    """Run a range in this thread, one chunk per step, for runners that interleave tasks."""
-    done = RangeDone.of(task)
+def hold(task: RangeTask, open_ports: OpenPorts) -> RangeDone | Held:
+    """Run a short range, but leave its insert to `store_held` if it may be shared with other partitions."""
+    with _without_collector():
+        return _drained(range_steps(task, open_ports, may_hold=True))
+
+
+def store_held(held: Sequence[Held]) -> None:
+    """Store ranges of one table and call of the executor, and complete their outcomes. Their failures are in these."""
+    task, ledger = held[0].task, held[0].ports.ledger
+    partitions = [one.task.partition for one in held]
     try:
+        fence = ledger.together(task.topic_id, partitions, task.claim, task.batch)
+        for one, applied in zip(held, store_together([one.member for one in held], fence), strict=True):
+            one.done.add(applied)
+            one.done.settle(one.ports.sink)
+    except Exception as error:  # noqa: BLE001 (the coordinator raises it)
+        for one in held:
+            one.done.failure = _failure(one.task, error, f"from offset {one.done.end}")
+    for one in held:
+        _note_seconds(one.done, one.ports.sink.stages)
+
+
+def range_steps(
+    task: RangeTask, open_ports: OpenPorts, *, may_hold: bool = False
+) -> Generator[None, None, RangeDone | Held]:
+    """Run a range in this thread, one chunk per step, for runners that interleave tasks.
+
+    ``may_hold``: a range of one chunk may be left planned. What cannot be is run anew; nothing was stored by then.
+    """
+    done, stages = RangeDone.of(task), Stages()
+    try:
+        if may_hold and not task.attempt and (held := _held(task, open_ports)) is not None:
+            return held
         ports = open_ports(task)
+        stages = ports.sink.stages
         state = _begin(task, ports, done)
-        for chunk in ports.chunks(done.end):
-            applied = ports.sink.apply(chunk, state)
-            done.add(applied)
-            state = applied.state
-            if applied.barrier is not None:
-                break
-            yield
-        done.waiting, done.settled = ports.sink.waiting, ports.sink.settled
+        with _closing(ports.chunks(done.end)) as ready, closing(_timed(ready, stages)) as chunks:
+            for chunk in chunks:
+                applied = ports.sink.apply(chunk, state)
+                done.add(applied)
+                state = applied.state
+                if applied.barrier is not None:
+                    break
+                yield
+        done.settle(ports.sink)
     except Exception as error:  # noqa: BLE001 (the coordinator raises it)
         done.failure = _failure(task, error, f"from offset {done.end}")
+    _note_seconds(done, stages)
     return done
+
+
+def _held(task: RangeTask, open_ports: OpenPorts) -> Held | None:
+    """The range, planned; None if it is more than one chunk, or needs more than an insert."""
+    ports = open_ports(replace(task, first=True))
+    sink = ports.sink
+    if may_plan(sink):
+        with _closing(ports.chunks(task.start)) as ready, closing(_timed(ready, sink.stages)) as chunks:
+            chunk = next(chunks, None)
+        if chunk is not None and (chunk.first, chunk.end) == (task.start, task.end):
+            prepared = sink.prepare(chunk, task.state)
+            if may_share(prepared):
+                return Held(task, ports, RangeDone.of(task), Member(sink, prepared))
+    return None
+
+
+def _drained(steps: Generator[None, None, RangeDone | Held]) -> RangeDone | Held:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            done: RangeDone | Held = end.value
+            return done
 
 
 def _run_range(task: RangeTask, open_ports: OpenPorts) -> RangeDone:
-    done, began = RangeDone.of(task), time.monotonic()
-    seconds: dict[str, float] = {}
+    if task.short:
+        short = _drained(range_steps(task, open_ports))
+        assert isinstance(short, RangeDone)
+        return short
+    done, stages = RangeDone.of(task), Stages()
     try:
         ports = open_ports(task)
-        state = _begin(task, ports, done)
         stages = ports.sink.stages
-        try:
-            if _is_short(task):
-                with _closing(ports.chunks(done.end)) as ready, closing(_timed(ready, stages)) as chunks:
-                    for applied in _in_turn(ports.sink, chunks, state):
-                        done.add(applied)
-            else:
-                with read_ahead(ports.chunks(done.end)) as ready, closing(_timed(ready, stages)) as chunks:
-                    for applied in ports.sink.run(chunks, state):
-                        done.add(applied)
-        finally:
-            seconds.update(stages.seconds)
-        done.waiting, done.settled = ports.sink.waiting, ports.sink.settled
+        state = _begin(task, ports, done)
+        with read_ahead(ports.chunks(done.end)) as ready, closing(_timed(ready, stages)) as chunks:
+            for applied in ports.sink.run(chunks, state):
+                done.add(applied)
+        done.settle(ports.sink)
     except Exception as error:  # noqa: BLE001 (the coordinator raises it)
         done.failure = _failure(task, error, f"from offset {done.end}")
-    seconds["range"] = time.monotonic() - began
-    done.counts.kinds.update({f"{name}_ms": round(s * 1000) for name, s in seconds.items() if name in STAGES})
+    _note_seconds(done, stages)
     return done
 
 
-def _is_short(task: RangeTask) -> bool:
-    """Whether the range is small and, as far as its bytes allow, one chunk: threads of its own would cost more."""
-    return task.end - task.start < _SHORT and task.start // task.chunk_offsets == (task.end - 1) // task.chunk_offsets
-
-
-def _in_turn(sink: PartitionSink, chunks: Iterator[Chunk], state: State) -> Iterator[Applied]:
-    """Apply chunks in this thread, one after the other; stops after a barrier."""
-    for chunk in chunks:
-        done = sink.apply(chunk, state)
-        state = done.state
-        yield done
-        if done.barrier is not None:
-            return
+def _note_seconds(done: RangeDone, stages: Stages) -> None:
+    done.counts.kinds.update({f"{name}_ms": round(s * 1000) for name, s in stages.seconds.items()})
 
 
 @contextmanager

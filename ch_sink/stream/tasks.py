@@ -9,6 +9,7 @@ from ch_sink.errors import ChSinkError
 from ch_sink.model.counts import Counts
 from ch_sink.order import BackwardStep, State
 from ch_sink.pipeline.barrier import Barrier
+from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plans import Applied, Changed
 from ch_sink.ports import Claim, RangeProgress
 from ch_sink.table.model import TargetTable
@@ -26,6 +27,8 @@ __all__ = [
     "weight",
 ]
 
+_SHORT = 5_000
+"""Offsets below which a range is read, planned and inserted in one thread."""
 _FIXED = 500
 """What a task costs whatever it reads, in offsets: answers of Kafka and ClickHouse that it waits for."""
 
@@ -53,11 +56,19 @@ class RangeTask:
     changed: Changed = ""
     settled: bool = False
     """Nothing of the partition is in the pending table, as the owner of the stream knows: it need not be asked."""
+    first: bool = False
+    """No execution of the task has begun before, and this one is not registered: see `TaskLedger.together`."""
 
     @property
     def work(self) -> str:
         """Identifies what the task is to do, in whichever execution."""
         return f"{self.batch}/{self.start}"
+
+    @property
+    def short(self) -> bool:
+        """Whether the range is small and one chunk, unless its bytes exceed one: threads of its own would cost more."""
+        one = self.start // self.chunk_offsets == (self.end - 1) // self.chunk_offsets
+        return one and self.end - self.start < _SHORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +129,10 @@ class RangeDone:
         self.steps += applied.steps
         self.barrier = applied.barrier or self.barrier
 
+    def settle(self, sink: PartitionSink) -> None:
+        """Everything is applied."""
+        self.waiting, self.settled = sink.waiting, sink.settled
+
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDone:
@@ -156,7 +171,7 @@ def tried(task: Task, times: int) -> Task:
         return task
     if isinstance(task, ReleaseTask):
         return replace(task, attempt=task.attempt + times)
-    return replace(task, attempt=task.attempt + times, settled=False)
+    return replace(task, attempt=task.attempt + times, settled=False, first=False)
 
 
 TaskResult = RangeDone | ReleaseDone

@@ -10,11 +10,12 @@ from ch_sink.order import layout_for
 from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.model import Family, TargetTable, clashes
+from ch_sink.table.other_sinks import unused_mark, with_mark
 from ch_sink.table.views import partitions_apart, view_of
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in, quote
 
-__all__ = ["Finding", "Situation", "check_table"]
+__all__ = ["Finding", "Situation", "check_table", "deletes_finding", "keyless_finding"]
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -84,16 +85,38 @@ def _engine(here: Situation) -> Iterable[Finding]:
     text = ", ".join(f"{role} {name}" for role, name in roles if name)
     where = f", through Distributed {table.qualified}" if table.distributed else ""
     yield Finding("ok", "engine", f"{engine.name}{where}" + (f" ({text})" if text else ""))
-    deletes_lost = engine.is_deleted_column is None and engine.sign_column is None
-    if engine.family is Family.REPLACING and deletes_lost:
-        level: Level = "warn" if here.policy.deletes == "ignore" else "fail"
-        effect = "deletes are ignored (deletes: ignore)" if level == "warn" else "the first delete stops the stream"
-        yield Finding(
-            level,
-            "deletes",
-            f"{engine.name}({engine.version_column}) has no is_deleted and no sign column: {effect}",
-            "\n".join(f"{text};" for text in alter(table, ["ADD COLUMN IF NOT EXISTS `_sign` Int8 DEFAULT 1"])),
-        )
+    if (deletes := deletes_finding(table, here.policy)) is not None:
+        yield deletes
+
+
+def deletes_finding(table: TargetTable, policy: ChangePolicy) -> Finding | None:
+    """What becomes of deletes if the engine marks none; None if it does."""
+    engine, ignored = table.engine, policy.deletes == "ignore"
+    if engine.family is not Family.REPLACING or engine.is_deleted_column or engine.sign_column:
+        return None
+    level: Level = "warn" if ignored else "fail"
+    effect = "deletes are ignored (deletes: ignore)" if ignored else "the first delete stops the stream"
+    why, remedy = (
+        "has no is_deleted and no sign column",
+        alter(table, ["ADD COLUMN IF NOT EXISTS `_sign` Int8 DEFAULT 1"]),
+    )
+    if mark := unused_mark(table):
+        why, remedy = f"does not know that {mark} marks deleted rows, and shows them", with_mark(table, mark)
+    detail = f"{engine.name}({engine.version_column}) {why}: {effect}"
+    return Finding(level, "deletes", detail, "\n".join(f"{text};" for text in remedy))
+
+
+def keyless_finding(table: TargetTable, partitions: int) -> Finding | None:
+    """What a table cannot store of a topic without keys whose rows `key_columns` identifies; None if it stores all."""
+    if partitions == 1 or table.engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+        return None
+    return Finding(
+        "fail",
+        "partitions",
+        f"the topic has no keys and {partitions} partitions: {table.engine.name} cannot store a row whose delete was "
+        "read before it",
+        "Use a topic of one partition, or `ch_sink init --engine replacing`.",
+    )
 
 
 def _version(here: Situation) -> Iterable[Finding]:
@@ -119,7 +142,7 @@ def _version(here: Situation) -> Iterable[Finding]:
             "fail",
             "version column",
             f"{column.name} {column.type} orders by source time, and {', '.join(sorted(moving))} outside the key "
-            "decides where a row is: of a row and the mark at the place that it left in one moment, none is newer",
+            "decides where a row is: of a row and the delete mark that it leaves behind in one moment, none is newer",
             "Recreate the table with a version column UInt128, or sort and partition it by columns of the key only.",
         )
     elif timed:
@@ -127,7 +150,7 @@ def _version(here: Situation) -> Iterable[Finding]:
             "warn",
             "version column",
             f"{column.name} {column.type} orders by source time: changes of one key within its precision tie, "
-            "and the one inserted last wins",
+            "and the last inserted wins",
         )
     else:
         yield Finding("ok", "version column", f"{column.name} {column.type}")
@@ -194,10 +217,26 @@ def _key(here: Situation) -> Iterable[Finding]:
         )
     else:
         yield Finding("ok", "sorting key", f"({', '.join(table.sorting_key)}) contains the key ({', '.join(here.key)})")
+    yield from _unfilled(here)
     nullable = [n for n in here.key if (c := table.column(n)) is not None and parse_type(c.type).nullable]
     if nullable:
         yield Finding(
             "warn", "key", f"{', '.join(nullable)} can be null: ClickHouse sorts all nulls of it as one value"
+        )
+
+
+def _unfilled(here: Situation) -> Iterable[Finding]:
+    """Columns of the sorting key whose value no event and no setting states."""
+    table, names = here.table, [c.name for c in here.table.columns if not c.default_kind]
+    filled = {*here.source_columns, *here.key, *table.system_columns, *(name for name, _ in table.added)}
+    unfilled = sorted(columns_in(", ".join(table.sorting_elements) or "tuple()", names) - filled)
+    if here.source_columns and unfilled:
+        yield Finding(
+            "warn",
+            "sorting key",
+            f"no event states {', '.join(unfilled)}: rows of the stream have the default there, and do not replace "
+            "rows to which another writer gave other values",
+            "columns:\n  add:\n" + "\n".join(f"    {name}: \"'…'\"" for name in unfilled),
         )
 
 
@@ -265,7 +304,7 @@ def _settings(here: Situation) -> Iterable[Finding]:
             "settings",
             f"user {here.server.user if here.server else ''} may not change {name} ({value or 'empty'}), on which "
             "inserts depend: changes would be stored twice or lost",
-            f"Take the constraint on {name} out of the user's profile.",
+            f"Remove the constraint on {name} from the user's profile.",
         )
 
 

@@ -44,12 +44,12 @@ def varying_columns(columns: Iterable[Column]) -> frozenset[str]:
 
 
 def varies(expression: str) -> bool:
-    """Whether the expression itself calls such a function. Raises TableError if it is no SQL."""
+    """Whether the expression itself calls such a function. Raises TableError if it is not SQL."""
     return calls(expression, _VARIES)
 
 
 def calls(expression: str, functions: re.Pattern[str]) -> bool:
-    """Whether the expression calls a function whose whole name matches. Raises TableError if it is no SQL."""
+    """Whether the expression calls a function whose whole name matches. Raises TableError if it is not SQL."""
     return any(
         name.kind is Kind.NAME and after.is_symbol("(") and functions.fullmatch(name.value)
         for name, after in pairwise(tokenize(expression))
@@ -160,7 +160,7 @@ def assemble(
     if row is None:
         raise TableNotFound(
             f"{table} does not exist",
-            hint="Correct clickhouse.database and clickhouse.table, or make it with `ch_sink init CONFIG --apply`.",
+            hint="Correct clickhouse.database and clickhouse.table, or create it with `ch_sink init CONFIG --apply`.",
         )
     seen = TableRow.from_row(row)
     over = distributed_over(seen.clause)
@@ -228,8 +228,8 @@ def _computed(columns: Sequence[Column]) -> tuple[tuple[str, frozenset[str]], ..
 def _refuse(engine: Engine, row: TableRow) -> None:
     if engine.family is Family.REPLACING and engine.version_column is None:
         raise TableError(
-            f"{row.qualified} is a {engine.name} without a version column: the row inserted last wins, "
-            "so a repeated or late event would bring an old state back",
+            f"{row.qualified} is a {engine.name} without a version column: the last inserted row wins, "
+            "so a repeated or late event would restore an old state",
             hint=f"Recreate the table as {engine.name}(_version): `ch_sink init`.",
         )
     signed = engine.sign_column in columns_in(row.partition_key or "tuple()", {c.name for c in row.columns})

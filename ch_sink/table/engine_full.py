@@ -11,7 +11,7 @@ from ch_sink.errors import TableError
 from ch_sink.table.model import Engine, Family
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.sql import Kind, Token, closing, identifier, split_commas, string_value, tokenize
+from ch_sink.types.sql import Kind, Token, closing, identifier, literal, split_commas, string_value, tokenize
 
 __all__ = [
     "DistributedOver",
@@ -20,6 +20,7 @@ __all__ = [
     "is_version_type",
     "parse_engine",
     "refusal",
+    "settings_sql",
     "to_engine",
 ]
 
@@ -42,25 +43,25 @@ _REASONS: dict[str, tuple[str, str]] = {
         "Point clickhouse.table at its source table, or at its target table (TO …) itself.",
     ),
     "Buffer": (
-        "it acknowledges rows that it holds in memory only, and drops deduplication tokens when it flushes",
+        "it acknowledges rows that are only in memory, and drops deduplication tokens when it flushes",
         "Point clickhouse.table at the table behind the buffer.",
     ),
     "Null": (
         "it stores nothing, so rows could be neither replaced nor looked up",
         "Point clickhouse.table at the table that its materialized views fill.",
     ),
-    "Memory": ("its rows are gone when the server restarts, and it knows neither versions nor deduplication", _LOCAL),
+    "Memory": ("its rows are lost when the server restarts, and it knows neither versions nor deduplication", _LOCAL),
     "Kafka": ("it is a reader of a topic", "Point clickhouse.table at the table that holds the rows."),
     "Merge": ("it reads over several tables and stores nothing", "Point clickhouse.table at one of them."),
     "Dictionary": ("it shows a dictionary and cannot be inserted into", _LOCAL),
-    "Alias": ("it is another name of a table", "Point clickhouse.table at the table that it names."),
+    "Alias": ("it is an alias of a table", "Point clickhouse.table at the table that it names."),
     "KeeperMap": ("it is a small key-value store in Keeper, meant for state", _LOCAL),
     "EmbeddedRocksDB": ("it overwrites by key without versions, so a late or repeated event would win", _LOCAL),
     "Redis": ("it overwrites by key without versions, so a late or repeated event would win", _LOCAL),
     "TimeSeries": ("it stores Prometheus samples in tables of its own", _LOCAL),
-    "GenerateRandom": ("it makes up rows and stores none", _LOCAL),
-    "FuzzJSON": ("it makes up rows and stores none", _LOCAL),
-    "FuzzQuery": ("it makes up rows and stores none", _LOCAL),
+    "GenerateRandom": ("it generates rows and stores none", _LOCAL),
+    "FuzzJSON": ("it generates rows and stores none", _LOCAL),
+    "FuzzQuery": ("it generates rows and stores none", _LOCAL),
     "Loop": ("it repeats another table's rows and stores none", _LOCAL),
     "ReplicatedGraphiteMergeTree": _SUMS,
     "GraphiteMergeTree": _SUMS,
@@ -90,8 +91,8 @@ def refusal(engine: str, table: str) -> TableError:
     if engine.startswith("System"):
         reason, remedy = "it is one of the server's own tables", _LOCAL
     else:
-        reason, remedy = _REASONS.get(base, ("the sink does not know how it merges rows", _LOCAL))
-    return TableError(f"{table} has the engine {engine}, which cannot be served: {reason}", hint=remedy)
+        reason, remedy = _REASONS.get(base, ("how it merges rows is unknown to the sink", _LOCAL))
+    return TableError(f"{table} has the engine {engine}, which is not supported: {reason}", hint=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def parse_engine(engine: str, engine_full: str) -> EngineClause:
     parts = _clauses(engine_full, tokens, place)
     if parts.pop("unique_key", ""):
         raise TableError(
-            f"{name} with UNIQUE KEY is not served: {engine_full!r}", hint="Use a table without UNIQUE KEY."
+            f"{name} with UNIQUE KEY is not supported: {engine_full!r}", hint="Use a table without UNIQUE KEY."
         )
     parts.pop("comment", "")
     settings = _settings(parts.pop("settings", ""))
@@ -213,6 +214,16 @@ def _settings(text: str) -> tuple[tuple[str, str], ...]:
         value = tokens[2].value if len(tokens) == 3 else item[tokens[2].start : tokens[-1].end]
         pairs.append((tokens[0].value, value))
     return tuple(pairs)
+
+
+def settings_sql(settings: Sequence[tuple[str, str]]) -> str:
+    """The clause SETTINGS; empty without settings."""
+    # The values are texts without quotes, and expressions such as ``disk(…)`` whole.
+    values = (
+        f"{name} = {value if value.replace('.', '', 1).isdigit() or value.endswith(')') else literal(value)}"
+        for name, value in settings
+    )
+    return f"SETTINGS {', '.join(values)}" if settings else ""
 
 
 def _modern(clause: EngineClause) -> EngineClause:
@@ -317,7 +328,7 @@ def _columns(clause: EngineClause, arguments: list[str], least: int, most: int, 
     if not least <= len(names) <= most or None in names:
         raise TableError(
             f"{table}: {clause.name}({', '.join(clause.arguments)}) is not a known form of this engine",
-            hint="Compare engine_full in system.tables with ClickHouse's documentation of the engine.",
+            hint="Compare engine_full in system.tables with ClickHouse's documentation.",
         )
     return [*names, *([None] * (most - len(names)))]
 
@@ -350,6 +361,6 @@ def _check_types(engine: Engine, columns: Sequence[Column], table: str) -> None:
         if not fits:
             need = wanted or "an integer, date or time type, not Nullable"
             raise TableError(
-                f"{table}: its {role} column {name!r} is {types[name]}, it must be {need}",
+                f"{table}: its {role} column {name!r} is {types[name]}, and must be {need}",
                 hint=f"Recreate the table with {name} {wanted or 'UInt128'}.",
             )

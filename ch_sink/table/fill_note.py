@@ -39,6 +39,6 @@ def expect_entered(table: TargetTable, ledger: Ledger) -> None:
     """Raises StreamFailed if the table was filled anew, and the ledger does not know up to where."""
     if not is_entered(table.comment, ledger):
         raise StreamFailed(
-            f"{table.qualified} was filled by a run that was killed before the ledger knew up to where",
-            hint="Run the same `ch_sink resync CONFIG --apply` once more (with its --against), which ends it.",
+            f"{table.qualified} was filled by a run that was killed before it was recorded",
+            hint="Run the same `ch_sink resync CONFIG --apply` again (with its --against) to finish it.",
         )

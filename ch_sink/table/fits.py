@@ -120,13 +120,13 @@ def _less(declared: SourceType, target: ChType) -> str:
         return _less_decimal(natural, target)
     if natural.name in INTEGERS and _range(target) is not None:
         (low, high), (least, most) = INTEGERS[natural.name], _range(target) or (0, 0)
-        return "" if least <= low and high <= most else f"{least} to {most}, others follow out_of_range"
+        return "" if least <= low and high <= most else f"{least} to {most}, others are handled by out_of_range"
     if natural.name in ("Date32", "DateTime64") and target.name in _RANGES:
-        return f"{_RANGES[target.name]}; other days follow out_of_range"
+        return f"{_RANGES[target.name]}; other days are handled by out_of_range"
     if natural.name == "DateTime64" and target.name == "Date32":
         return "the day only"
     if natural.name == target.name == "DateTime64" and target.precision < natural.precision:
-        return f"finer digits than {target.precision} are cut off"
+        return f"more than {target.precision} fractional digits are cut off"
     if natural.name == "Float64" and target.name == "Float32":
         return "a Float32 has seven digits"
     return ""
@@ -135,7 +135,7 @@ def _less(declared: SourceType, target: ChType) -> str:
 def _less_decimal(natural: ChType, target: ChType) -> str:
     whole, scale = target.precision - target.scale, target.scale
     if whole < natural.precision - natural.scale or scale < natural.scale:
-        return f"{whole} digits before the point and {scale} after it, others follow out_of_range"
+        return f"{whole} digits before the point and {scale} after it, others are handled by out_of_range"
     return ""
 
 

@@ -55,13 +55,13 @@ def _expect_of_the_row(where: str, text: str, table: TargetTable, chosen: Column
     if beside or varies(text) or calls(text, _BESIDE):
         raise TableError(
             f"{where}: {text} has another value each time, or reads another table: what a row has added could not be "
-            "taken away again",
+            "subtracted again",
             hint="Name columns of the table and functions of them only.",
         )
     if out := sorted(columns_in(text, chosen.exclude)):
         raise TableError(
             f"{where} names column {out[0]!r}, which columns.exclude leaves out",
-            hint="Take it out of columns.exclude, or out of the rollup.",
+            hint="Remove it from columns.exclude or from the rollup.",
         )
     masked = {chosen.target(name) for name, _ in chosen.mask}
     if (hidden := sorted(columns_in(text, masked))) and not where.rpartition(".")[0].endswith(".by"):
@@ -146,7 +146,7 @@ def _widest(where: str, text: str, kind: str, choice: RollupChoice) -> str:
             return "Float64"
         raise TableError(
             f"{where}: {text} is a {kind}, and sums of floating-point numbers are not exact: what a row has added is "
-            "not quite what it takes away",
+            "not exactly what it subtracts",
             hint=f"Sum a Decimal, such as toDecimal64({text}, 4), or set allow_float: true.",
         )
     raise TableError(

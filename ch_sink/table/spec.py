@@ -54,7 +54,7 @@ class EngineChoice(StrEnum):
             if word == choice.value or engine == choice.family.value.lower():
                 return choice
         names = ", ".join(c.value for c in EngineChoice)
-        raise ConfigError(f"engine {text!r} cannot be made by init", hint=f"Choose one of: {names}.")
+        raise ConfigError(f"init cannot create engine {text!r}", hint=f"Choose one of: {names}.")
 
     @property
     def family(self) -> Family:
@@ -176,8 +176,8 @@ def chosen_schema(schema: RowSchema, chosen: ColumnPolicy, key_columns: tuple[st
     if hidden:
         raise TableError(
             f"columns {'masks' if hidden[0] in masks else 'excludes'} {hidden[0]!r}, which is a column of the topic's "
-            "key: without it rows cannot be told apart",
-            hint=f"Take {hidden[0]!r} out of columns.",
+            "key: without it rows cannot be distinguished",
+            hint=f"Remove {hidden[0]!r} from columns.",
         )
     own = [f.name for f in schema.fields]
     fields = [
@@ -307,7 +307,7 @@ def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
     for name, _ in spec.engine.system_columns:
         if name in names:
             raise TableError(
-                f"{spec.qualified}: the source has a column {name!r}, which this engine needs for itself",
+                f"{spec.qualified}: the source has a column {name!r}, which this engine reserves",
                 hint="Create the table by hand, with other names in the engine's arguments.",
             )
     first = key_expressions(order[0])[0] if order else ""

@@ -35,7 +35,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
     bound = f"to{kind}('{floor}')" if kind.startswith(("UInt", "Int")) else None
     if bound is None:
         raise TableError(
-            f"a truncate cannot be applied to {table.qualified}: its {kind} version is no position",
+            f"a truncate cannot be applied to {table.qualified}: its {kind} version is not a position",
             hint="set truncate: ignore, or use a UInt128 version column",
         )
     columns = [quote(c.name) for c in table.stored_columns]

@@ -41,8 +41,8 @@ from ch_sink.stream.claims import forget
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import GroupOffsets, StreamPorts, StreamSettings, TableAdmin, Topics
-from ch_sink.stream.run_task import TaskPorts, range_steps, release, task_name
-from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult, patience, progress_entry
+from ch_sink.stream.run_task import Held, TaskPorts, range_steps, release, store_held, task_name
+from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult, patience, progress_entry, tried
 from ch_sink.table.model import TargetTable
 from ch_sink.testing.kills import Fault, Guarded, Kill, Killed, KillSwitch
 
@@ -94,6 +94,8 @@ class LocalBatch:
     """Each belongs to one attempt at the batch, until one does not end it."""
     high: Mapping[int, int] = field(default_factory=dict)
     """High watermarks that are above the end of the ranges."""
+    groups: int = 1
+    """Groups of partitions whose small ranges are stored together."""
 
 
 class LocalRunner:
@@ -124,8 +126,8 @@ class LocalRunner:
         """Partition → where its first batch began."""
         self._ends: dict[int, int] = {}
         """Partition → the highest end of its batches so far."""
-        self._running: Task | None = None
-        """The task that takes its step."""
+        self._running: Sequence[Task] = ()
+        """The task that takes its step, or those that are stored together."""
         self._again: dict[int, TaskResult] = {}
         """Partition → the result of a second execution of its task."""
         self._coordinator: Coordinator | None = None
@@ -248,11 +250,15 @@ class LocalRunner:
         other.kill() if fault.value else other.stop()
 
     def _second_execution(self) -> None:
-        """The task that is at work is run once more, from its beginning to its end."""
-        task = self._running
-        if task is not None:
-            self._again[task.partition] = self._finished(task)
-            self._running = task
+        """What is at work is run once more, from its beginning to its end.
+
+        Ranges that may be stored together are run as Spark starts them again; so none is stored together then.
+        """
+        running = self._running
+        for task in running:
+            again = tried(task, 1) if isinstance(task, RangeTask) and task.short else task
+            self._again[task.partition] = self._finished(again)
+        self._running = running
 
     def _finished(self, task: Task) -> TaskResult:
         if not isinstance(task, RangeTask):
@@ -296,20 +302,37 @@ class LocalRunner:
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         of = {task.partition: task for task in tasks if isinstance(task, RangeTask)}
-        done = self._interleaved({p: (task, range_steps(task, self.open_task)) for p, task in of.items()})
+        steps = {p: (task, range_steps(task, self.open_task, may_hold=task.short)) for p, task in of.items()}
+        done = self._stored(self._interleaved(steps))
         self.results += done.values()
         return [done[task.partition] if isinstance(task, RangeTask) else self._released(task) for task in tasks]
 
     def _released(self, task: Task) -> TaskResult:
-        self._running = task
+        self._running = [task]
         done = self._finished(task)
-        self._running = None
+        self._running = ()
         again = self._again.pop(task.partition, None)
         return again if isinstance(again, ReleaseDone) and again.failure is None else done
 
-    def _interleaved(self, ranges: Mapping[int, "_Steps"]) -> dict[int, RangeDone]:
+    def _stored(self, ended: Mapping[int, RangeDone | Held]) -> dict[int, RangeDone]:
+        """The outcomes, once what is held is stored: by the batch's number of groups."""
+        groups: dict[int, list[Held]] = {}
+        for partition, one in ended.items():
+            if isinstance(one, Held):
+                groups.setdefault(partition % self._batch.groups, []).append(one)
+        for _, held in sorted(groups.items()):
+            self._running = [one.task for one in held]
+            store_held(held)
+            self._running = ()
+        done = {p: one.done if isinstance(one, Held) else one for p, one in ended.items()}
+        # Spark takes the result of whichever execution ends well.
+        again = {p: one for p, one in self._again.items() if isinstance(one, RangeDone) and one.failure is None}
+        self._again.clear()
+        return done | {p: one for p, one in again.items() if p in done}
+
+    def _interleaved(self, ranges: Mapping[int, "_Steps"]) -> dict[int, RangeDone | Held]:
         """Advance the ranges in the batch's order; steps of a range that ended early are left for the next round."""
-        done: dict[int, RangeDone] = {}
+        done: dict[int, RangeDone | Held] = {}
         left: list[tuple[int, int]] = []
         for number, partition in self._order:
             if partition not in ranges or partition in done:
@@ -324,16 +347,14 @@ class LocalRunner:
                 self._advance(partition, steps, done)
         return done
 
-    def _advance(self, partition: int, at_work: "_Steps", done: dict[int, RangeDone]) -> None:
-        self._running, steps = at_work
+    def _advance(self, partition: int, at_work: "_Steps", done: dict[int, RangeDone | Held]) -> None:
+        task, steps = at_work
+        self._running = [task]
         try:
             next(steps)
         except StopIteration as end:
             done[partition] = end.value
-            again = self._again.pop(partition, None)
-            if isinstance(again, RangeDone) and again.failure is None:
-                done[partition] = again  # Spark takes the result of whichever execution ends well
-        self._running = None
+        self._running = ()
 
     def open_task(self, task: Task) -> TaskPorts:
         """The ports of a task, with the kill points."""
@@ -365,6 +386,8 @@ class LocalRunner:
                 Fencing(begin),
                 task.changed if isinstance(task, RangeTask) else "",
                 settled=isinstance(task, RangeTask) and task.settled,
+                first=isinstance(task, RangeTask) and task.first,
+                grouped=isinstance(task, RangeTask) and task.short,
                 deadline=patience(task, ports.deadline),
                 clock=ports.clock,
             ),
@@ -384,4 +407,4 @@ class LocalRunner:
             first = at
 
 
-_Steps = tuple[RangeTask, Generator[None, None, RangeDone]]
+_Steps = tuple[RangeTask, Generator[None, None, RangeDone | Held]]

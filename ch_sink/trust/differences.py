@@ -326,7 +326,7 @@ def _fair(kinds: dict[Any, str], limit: int) -> list[Any]:
 
 
 def _as_json(column: Column) -> str:
-    """Bytes that are no text as their hexadecimal digits: clients would take those of the whole JSON."""
+    """Bytes that are not text as their hexadecimal digits: clients would take those of the whole JSON."""
     name, json = quote(column.name), f"toJSONString({quote(column.name)})"
     if parse_type(column.type).bare.name not in ("String", "FixedString"):
         return f"toValidUTF8({json})"

@@ -115,7 +115,7 @@ def _expect_erasable(subject: Subject) -> None:
     if subject.table.distributed:
         raise StreamFailed(
             f"{what} is a Distributed table, and rows cannot be removed through it",
-            hint="Erase on each shard: name its local table as clickhouse.table.",
+            hint="Run it on each shard: name its local table as clickhouse.table.",
         )
 
 
@@ -126,7 +126,7 @@ def _expect_finished(life: Biography) -> None:
             raise StreamFailed(
                 f"the change at offset {event.offset} of partition {event.partition} is not stored yet ({event.rule}), "
                 "and would bring the row back",
-                hint="Let the stream come to it first.",
+                hint="Let the stream apply it first.",
             )
 
 
@@ -147,8 +147,8 @@ def _expect_deleted(subject: Subject, condition: str) -> None:
     [found] = subject.client.rows(f"SELECT count() AS n FROM ({side.live()})", of=subject.table)
     if int(found["n"]):
         raise StreamFailed(
-            "the row is alive: its next change, or a repair, would bring it back",
-            hint="Delete it in the source and let the stream apply that, or remove it all the same with --live.",
+            "the row is not deleted: its next change, or a repair, would bring it back",
+            hint="Delete it in the source and let the stream apply that, or remove it anyway with --live.",
         )
 
 
@@ -220,10 +220,10 @@ def _remains(life: Biography, letters: int) -> tuple[str, ...]:
             "reads it again from there, after a lost ledger or a restored backup, stores the row again"
         )
     else:
-        said.append("the topic holds no event of the key, by which dead letters and waiting changes of it are known")
+        said.append("the topic has no event of the key, so its dead letters and waiting changes cannot be found")
     if letters:
         what = counted(letters, "dead letter")
-        said.append(f"{what} without a Kafka key may be of any row: see `ch_sink dead-letters show`")
+        said.append(f"{what} without a Kafka key may belong to any row: see `ch_sink dead-letters show`")
     if any(event.rule == "handed over" or event.half for event in life.events):
-        said.append("the row has had another key: purge that one, too")
+        said.append("the row had another key: purge that key, too")
     return tuple(said)

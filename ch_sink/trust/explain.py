@@ -83,7 +83,7 @@ def stored_rows(client: Client, table: TargetTable, wanted: WantedKey) -> list[d
 
 
 def _stored_versions(client: Client, table: TargetTable, condition: str) -> frozenset[int] | None:
-    """Versions of the rows that meet a condition, without those that collapse; None if versions are no numbers."""
+    """Versions of the rows that meet a condition, without those that collapse; None if versions are not numbers."""
     name, engine = version_column(table), table.engine
     if name is None or not counts(table):
         return None

@@ -162,9 +162,33 @@ class Fold:
 
     def waiting(self) -> dict[int, list[int]]:
         """Partition → offsets of the records that wait for the values of a row that changed its key."""
-        topic_id = self._coordinator.topic.topic_id
-        found = {p: [r.offset for r in self._pending.open(topic_id, p) if r.swap is None] for p in self.at}
+        found = {p: [r.offset for r in self._pending.open(self.topic_id, p) if r.swap is None] for p in self.at}
         return {p: offsets for p, offsets in found.items() if offsets}
+
+    @property
+    def topic_id(self) -> str:
+        """Identity of the topic that is folded."""
+        return self._coordinator.topic.topic_id
+
+    def unresolved(self) -> list[DeadLetter]:
+        """Changes that lack a value and after which no other one of the same key comes. Raises KafkaError.
+
+        A later change is either applied, which makes the row what the source has, or such a change itself.
+        """
+        open_: dict[tuple[int, bytes | None], DeadLetter] = {}
+        for letter in sorted(self.letters.stored.values(), key=lambda letter: letter.offset):
+            if letter.kind == "unresolved":
+                open_[letter.partition, letter.key] = letter
+        for partition in {p for p, _ in open_}:
+            mine = {key: letter.offset for (p, key), letter in open_.items() if p == partition}
+            first, end = min(mine.values()) + 1, self.at[partition]
+            where = self._settings.name, self._settings.topic, self.topic_id, partition
+            task = RangeTask(*where, self._shadow, first, end, self._coordinator.state_at(partition, end))
+            for chunk in self._topic.chunks(task, first):
+                for key, offset in zip(chunk.records.keys, chunk.records.offsets.tolist(), strict=True):
+                    if key is not None and offset > mine.get(key, end):
+                        open_.pop((partition, key), None)
+        return list(open_.values())
 
     def close(self) -> None:
         """End the fold."""
@@ -174,11 +198,10 @@ class Fold:
         """Fold everything below these offsets. Raises ChSinkError."""
         goal = {partition: max(end, self.at.get(partition, 0)) for partition, end in ends.items()}
         self.at = {**dict.fromkeys(goal, 0), **self.at}
-        topic_id = self._coordinator.topic.topic_id
         while any(self.at[p] < end for p, end in goal.items()):
             reach = plan_ranges(self.at, goal, _LIMIT, self._settings.chunk_offsets)
             ranges = [
-                OffsetRange(self._settings.topic, topic_id, p, self.at[p], end, 0, goal[p])
+                OffsetRange(self._settings.topic, self.topic_id, p, self.at[p], end, 0, goal[p])
                 for p, end in sorted(reach.items())
                 if end > self.at[p]
             ]

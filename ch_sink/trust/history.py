@@ -46,7 +46,7 @@ def expect_one_order(ledger: Ledger, topic: TopicState) -> None:
     if why:
         raise StreamFailed(
             f"topic {topic.topic} got more partitions, and {why}: which of two changes of a key in different "
-            "partitions came first, the topic does not tell any more",
+            "partitions came first, the topic no longer shows",
             hint="Compare with the database: --against source.",
         )
 

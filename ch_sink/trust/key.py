@@ -49,7 +49,7 @@ class WantedKey:
         lacking = [name for name in self._values if name not in rows.column_names]
         if lacking and rows.num_rows:
             raise StreamFailed(
-                f"the events have no key column {lacking[0]!r}", hint=f"Their key is ({', '.join(rows.column_names)})."
+                f"the events have no key column {lacking[0]!r}", hint=f"The key is ({', '.join(rows.column_names)})."
             )
         found = np.ones(rows.num_rows, dtype=np.bool_)
         for name, value in self._values.items() if rows.num_rows else ():
@@ -72,11 +72,11 @@ def wanted_key(client: Client, table: TargetTable, key: Mapping[str, Any], whole
     types = {column.name: column.type for column in table.columns}
     unknown = [name for name in key if name not in types]
     if unknown or not key:
-        what = f"no key column {unknown[0]!r}" if unknown else "a key, and the given one names no column"
+        what = f"no key column {unknown[0]!r}" if unknown else "a key, and the given key names no column"
         raise StreamFailed(f"{table.qualified} has {what}", hint=_HINT)
     if whole and set(whole) != set(key):
         raise StreamFailed(
-            f"the key of {table.qualified} is ({', '.join(whole)}), and the given one has ({', '.join(key)})",
+            f"the key of {table.qualified} is ({', '.join(whole)}), and the given key has ({', '.join(key)})",
             hint=_HINT,
         )
     sql, values = {}, {}
@@ -100,7 +100,7 @@ def _expression(value: Any, kind: str, name: str) -> str:
     if (raw := _bytes(value)) is not None and parse_type(kind).bare.name in ("String", "FixedString"):
         return f"CAST(unhex('{raw.hex()}'), {literal(kind)})"
     if isinstance(value, dict | list):
-        raise StreamFailed(f"the value of key column {name!r} is no plain value", hint=_HINT)
+        raise StreamFailed(f"the value of key column {name!r} is not a plain value", hint=_HINT)
     if value is None:
         if not parse_type(kind).nullable:
             raise StreamFailed(f"key column {name!r} is a {kind} and is never null", hint=_HINT)

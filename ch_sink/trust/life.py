@@ -250,7 +250,7 @@ class _Life:
         unknown = {column.first_offset: column.name for column in batch.unknown}
         for i in np.flatnonzero(self._matching(batch)).tolist():
             event = self._event(batch, i, to_int(batch.commit, i), 0, 0)
-            why = "the stream has not come to it"
+            why = "not applied yet"
             if event.offset in unknown:
                 why = f"the table lacks its column {unknown[event.offset]!r}, or has it too narrow"
             self.events.append(replace(event, rule="not read yet", why=why))
@@ -271,7 +271,7 @@ class _Life:
         if place in noted.letters:
             return replace(event, rule="dead letter", why=noted.letters[place])
         if place in noted.waiting:
-            return replace(event, rule="waiting", why="for the row under its old key, or behind such a change")
+            return replace(event, rule="waiting", why="for the row under its old key, or behind a change that does")
         if place in noted.dropped and event.version not in (noted.stored or ()):
             return replace(event, rule="dead letter", why=f"{noted.dropped[place]}; it was dropped")
         return None

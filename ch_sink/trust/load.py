@@ -116,7 +116,7 @@ def snapshot_columns(
         raise StreamFailed(
             f"the key column {lacking[0]!r} of {table.qualified} ({read_as} in the source) cannot be read as "
             "the connector sends it",
-            hint="Let the topic be the source (--against topic).",
+            hint="Use the topic as the source (--against topic).",
         )
     if lacking:
         raise StreamFailed(
@@ -340,7 +340,7 @@ def filling(
     wanted = [c for c in columns if c.name not in added]
     found = snapshot_columns(table, wanted, key, schema, policy, reader)
     if isinstance(reader, DocumentReader):
-        return Filling(found, check)  # a field that no document has is no mistake
+        return Filling(found, check)  # a field that no document has is not a mistake
     lacking = [c.name for c in wanted if c.name not in {f.table.name for f in found}]
     there = reader.columns()
     own = {new: old for old, new in chosen.rename}
@@ -358,7 +358,7 @@ def filling(
         raise StreamFailed(
             f"{table.qualified}: column {unread[0]!r} ({there[own.get(unread[0], unread[0])]} in the source) cannot be "
             "read as the connector sends it",
-            hint="Let the topic be the source (--against topic), or let the connector take a new snapshot.",
+            hint="Use the topic as the source (--against topic), or let the connector take a new snapshot.",
         )
     if absent:
         say(f"{', '.join(absent)}: not in the source, left to the default")

@@ -105,7 +105,7 @@ def purged(
     # The highest version of the stream's rows shows that the table is whole.
     bound = min(bound, max_version(subject.client, table, condition=subject.condition))
     if bound <= 0:
-        note = "the ledger knows no state of the stream that is old enough"
+        note = "the ledger has no state of the stream that is old enough"
         return Purged(subject.settings.name, name, apply, 0, 0, note)
     gone = _gone(table, mark, bound, subject.condition)
     rows = count(subject.client, table, f"{_below(table, bound, subject.condition)} AND {gone}")
@@ -131,7 +131,7 @@ def _mark(table: TargetTable) -> str:
         raise StreamFailed(f"{what} does not mark deleted rows", hint="Create it with `ch_sink init`.")
     if not counts(table):
         raise StreamFailed(
-            f"{what} has no versions by which it is known that no older change can come",
+            f"{what} has no versions that show whether an older change can still arrive",
             hint="Use a UInt128 version column, as `ch_sink init` does.",
         )
     return mark_of(table)
@@ -146,7 +146,7 @@ def _expect_settled(subject: Subject, own: OwnTables, topic: TopicState) -> None
     )
     if n := int(letters[0]["n"]):
         raise StreamFailed(
-            f"{counted(n, 'dead letter')} of stream {name!r} can still be retried, under the versions of their time",
+            f"{counted(n, 'dead letter')} of stream {name!r} can still be retried, under their old versions",
             hint="Settle them first: `ch_sink dead-letters retry` or `drop`.",
         )
     if ledger.topic_ids()[:1] != [topic.topic_id]:
@@ -213,7 +213,7 @@ def _version(target: Target, epoch: int, commit: int, offset: int) -> int:
 def _steps(table: TargetTable, mark: str, bound: int, mine: str) -> list[str]:
     """Conditions of the rows to remove, in order.
 
-    The first one's subquery relies on marks, which that step leaves; the second one's on rows that are no marks.
+    The first one's subquery relies on marks, which that step leaves; the second one's on rows that are not marks.
     """
     below, key = _below(table, bound, mine), place_of(table)
     alone = f"{key} IN ({_keys(table, mark, bound, mine, f'countIf(NOT ({mark})) = 0')})"
@@ -323,7 +323,7 @@ class Purging:
         if done.rows:
             days = (config.purge_after or 0.0) / _DAY
             log.info(
-                "%s: %s of %s, deleted more than %g days ago, left the disk",
+                "%s: %s of %s, deleted more than %g days ago, were removed",
                 name, counted(done.rows, "row"), done.table, round(days, 2), extra={"stream": name},
             )  # fmt: skip
 

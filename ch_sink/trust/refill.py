@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import Client, detect, max_version
+from ch_sink.clickhouse import detect, has_rows, max_version
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.address import counted
 from ch_sink.model.values import TopicState
@@ -43,7 +43,6 @@ __all__ = [
     "expect_keyed",
     "expect_refillable",
     "filler",
-    "has_rows",
     "new_run",
     "new_table",
     "of_table",
@@ -178,7 +177,7 @@ class NewTable:
             begun = start()
             position = reader.settled(self.refill.settle)
             if not position:
-                say("it is not known which changes the rows show; those that are under way are applied once more")
+                say("unknown which changes the rows already contain; changes in flight are applied again")
             floors = _floors(self.refill, topic, begun.at, position, begun.epoch)
             self.fold.begin(begun.at, begun.states, (*begun.facts, *floors))
             rows, passes = _loaded(self.refill, self.table, reader, made, begun.version, say)
@@ -278,12 +277,6 @@ def other_table(refill: Refill, handover: Handover | None) -> Iterator[NewTable]
         fold.close()
 
 
-def has_rows(client: Client, table: TargetTable) -> bool:
-    """Whether the table has a row, whatever readers see of it."""
-    sql = f"SELECT 1 AS one FROM {table.qualified} LIMIT 1"
-    return bool(client.rows(sql, of=table, doing=f"look into {table.qualified}"))
-
-
 @contextmanager
 def filler(refill: Refill, say: Say) -> Iterator[tuple[SourceReader, Filling]]:
     """The source, open, and how it is read. Raises ConfigError, SourceError, StreamFailed."""
@@ -328,11 +321,22 @@ def new_run() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def expect_good_records(fold: Fold, below: Mapping[int, int]) -> None:
-    """Raises StreamFailed if a record that the stream has not seen cannot be applied: it would get lost.
+def expect_good_records(refill: Refill, fold: Fold, below: Mapping[int, int]) -> None:
+    """Raises StreamFailed if the new table lacks a change that the stream has, or would have.
 
-    A value that an event leaves out, of a row that was deleted before the rows were read, is no such case.
+    ``below``: partition → offset; below it, records that cannot be read are the stream's own dead letters.
     """
+    lost = fold.unresolved()
+    if lost and refill.subject.unresolved is not None:
+        known = refill.subject.unresolved(fold.topic_id)
+        lost = [letter for letter in lost if (letter.partition, letter.offset) not in known]
+    if lost:
+        first = min(lost, key=lambda letter: (letter.partition, letter.offset))
+        raise StreamFailed(
+            f"the new table lacks {counted(len(lost), 'row')}: the change at offset {first.offset} of partition "
+            f"{first.partition} leaves out a value, and the row that has it was deleted before the source was read",
+            hint="Let the stream read the topic to its end, and run `ch_sink resync` again: it begins behind that.",
+        )
     bad = [
         letter
         for letter in fold.letters.stored.values()
@@ -343,5 +347,5 @@ def expect_good_records(fold: Fold, below: Mapping[int, int]) -> None:
         raise StreamFailed(
             f"{counted(len(bad), 'record')} of the topic cannot be applied, first that at offset {first.offset} of "
             f"partition {first.partition}: {first.reason}",
-            hint="Let `ch_sink run` read them first, which makes them dead letters, or mend the configuration.",
+            hint="Let `ch_sink run` read them first, which makes them dead letters, or correct the configuration.",
         )

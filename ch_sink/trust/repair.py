@@ -12,6 +12,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsEdited, TableRefilled
+from ch_sink.stream.rollback import lacking
 from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.removal import note_removed
 from ch_sink.trust.repair_sql import (
@@ -94,7 +95,7 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
     if not subject.key:
         raise StreamFailed(
             f"{subject.table.qualified} has no key: its rows are counted, and no one row can be written again",
-            hint="Fill the table anew: `ch_sink resync CONFIG --against topic`. Or set key_columns.",
+            hint="Fill the table again: `ch_sink resync CONFIG --against topic`. Or set key_columns.",
         )
     subject = replace(subject, client=staying(subject.client, subject.table))
     with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
@@ -131,6 +132,8 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         lowest_times = timed and differences.count(FOUND, "kind = 'missing'") > 0
         noted = apply and (options.against == "source" or lowest_times)
         if apply and rows:
+            if not options.of_all_rows:
+                _expect_none_lost(subject, found)
             if noted:
                 _note(subject, found)
             say(f"writing {rows} rows")
@@ -153,6 +156,17 @@ def _write(subject: Subject, found: Verified, statements: Iterable[str]) -> int:
     left = found.differences.find_among(FOUND + 10, FOUND)
     found.shadow.expect_own(subject.client)
     return left
+
+
+def _expect_none_lost(subject: Subject, found: Verified) -> None:
+    """Raises StreamFailed if the table lacks rows: with the newest one written, nothing would show it any more."""
+    stored = max_version(subject.client, subject.table, empty=-1, condition=subject.condition)
+    target = Target.of(subject.table, subject.settings.policy)
+    if lacks := lacking(subject.ledger, target, found.topic_id, len(found.applied), stored):
+        raise StreamFailed(
+            f"{lacks}. A repair of some rows would hide that others are missing",
+            hint="Repair all of them: `ch_sink repair CONFIG --apply`. Or fill the table anew by `ch_sink resync`.",
+        )
 
 
 def _note_whole(subject: Subject, found: Verified, last: int) -> None:
@@ -185,7 +199,7 @@ def _expect_inputs(subject: Subject, found: Verified) -> None:
     if lost and found.differences.count(FOUND):
         raise StreamFailed(
             f"{subject.table.qualified} does not store column {lost[0]!r}, from which others are computed, and the "
-            "source does not give it as the connector sends it: no row can be written as the stream would store it",
+            "source does not give it as the connector sends it: rows cannot be written as the stream would store them",
             hint="Repair it --against topic.",
         )
 

@@ -86,7 +86,7 @@ class Report:
     def unjudged(self) -> str:
         """Why rows could not be judged."""
         if self.behind:
-            return "could not be judged: the stream has begun with changes of them and does not come to their end"
+            return "could not be judged: the stream has begun to apply changes of them and has not finished"
         return "kept changing and could not be judged"
 
     @property
@@ -96,7 +96,7 @@ class Report:
             return ""
         return (
             f"the stream is {counted(self.lag, 'offset')} behind its topic, so rows that differ may only be late: "
-            "compare again when it has caught up"
+            "compare again once it has caught up"
         )
 
     @property
@@ -113,8 +113,8 @@ class Report:
         if not self.lacking:
             return ""
         return (
-            f"the table lacks columns of the source: {', '.join(self.lacking)}. An event that states them adds them "
-            "(evolve: add_columns), and a repair fills them; columns that are not to be stored go into columns.exclude"
+            f"the table lacks columns of the source: {', '.join(self.lacking)}. The next event adds them "
+            "(evolve: add_columns), and a repair fills them; name columns that are not wanted in columns.exclude"
         )
 
     @property
@@ -184,7 +184,9 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {report.lacks}")
     out += [line for one in report.rollups for line in one.lines]
     if report.dead_letters:
-        out.append(f"  {counted(report.dead_letters, 'record')} of the topic cannot be applied: see the dead letters")
+        out.append(
+            f"  {counted(report.dead_letters, 'record')} of the topic cannot be applied: `ch_sink dead-letters list`"
+        )
     return out
 
 

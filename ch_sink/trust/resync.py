@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from ch_sink.clickhouse import detect
+from ch_sink.clickhouse import detect, has_rows
 from ch_sink.errors import StreamFailed
 from ch_sink.model.address import counted
 from ch_sink.model.change import Op
@@ -39,7 +39,6 @@ from ch_sink.trust.refill import (
     expect_keyed,
     expect_refillable,
     filler,
-    has_rows,
     new_run,
     new_table,
     of_table,
@@ -174,7 +173,7 @@ def _begun_now(refill: Refill, topic: TopicState, against: str) -> TopicFacts:
     if against == "topic":
         raise StreamFailed(
             f"stream {refill.stream!r} has read nothing of topic {topic.topic} yet",
-            hint="Run it, which reads the topic: `ch_sink run CONFIG`; or use --against source.",
+            hint="Run `ch_sink run CONFIG`, which reads the topic, or use --against source.",
         )
     ledger = refill.subject.ledger
     epochs = [State.from_json(t.state).epoch for t in ledger.totals()] + [t.epoch for t in ledger.facts(TopicFacts)]
@@ -186,11 +185,11 @@ def _expect_empty(refill: Refill, topic_id: str) -> None:
     subject = refill.subject
     table = subject.table.qualified
     if subject.reached(topic_id).applied:
-        raise StreamFailed(f"stream {refill.stream!r} has begun to fill {table} meanwhile", hint="Begin again.")
+        raise StreamFailed(f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Begin again.")
     if has_rows(subject.client, subject.table):
         raise StreamFailed(
             f"{table} has rows, and stream {refill.stream!r} has read nothing of topic {refill.subject.settings.topic}",
-            hint="Empty the table first, or let the stream begin, then use `ch_sink resync CONFIG --apply`.",
+            hint="Empty the table first, or run the stream first, then use `ch_sink resync CONFIG --apply`.",
         )
 
 
@@ -275,7 +274,7 @@ def _follow(refill: Refill, fold: Fold, topic: TopicState, passes: int, say: Say
     """Follow the stream until it has passed what the source had when its rows were read, and is near."""
     deadline = time.monotonic() + refill.patience
     _catch_up(refill, fold, topic)
-    say("waiting for the changes that the source had when it was read")
+    say("waiting for changes that the source had when it was read")
     while fold.commit() < passes and time.monotonic() < deadline:
         refill.subject.check()
         time.sleep(0.3)
@@ -352,13 +351,13 @@ def _exchanged(refill: Refill, new: NewTable, way: _Way, facts: Mapping[int, Tab
             if ledger.progress_of(topic_id, intent.partition, intent.start) is not None:
                 raise StreamFailed(
                     f"a batch of {refill.stream!r} was begun and is not finished",
-                    hint="Run the job until it has ended the batch: `ch_sink run CONFIG`.",
+                    hint="Run the job until it has finished the batch: `ch_sink run CONFIG`.",
                 )
         applied = subject.reached(topic_id).applied
         if way.known is not None:
             _expect_empty(refill, topic_id)
         fold.to(applied)
-        expect_good_records(fold, applied)
+        expect_good_records(refill, fold, applied)
         resolved = _no_longer_waiting(refill, fold, topic_id)
         _expect_same_shape(refill)
         top = new.top()
@@ -389,7 +388,7 @@ def _expect_same_shape(refill: Refill) -> None:
     table = refill.subject.table
     now = detect(refill.subject.client, table.database, table.name, refill.subject.settings.policy)
     if [(c.name, c.type) for c in now.columns] != [(c.name, c.type) for c in table.columns]:
-        raise StreamFailed(f"{table.qualified} got other columns meanwhile", hint="Begin again.")
+        raise StreamFailed(f"{table.qualified} got other columns in the meantime", hint="Begin again.")
 
 
 def _expect_whole(refill: Refill, topic: TopicState) -> None:

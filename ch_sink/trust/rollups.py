@@ -52,7 +52,7 @@ class RolledUp:
     def lines(self) -> list[str]:
         """The result for the console."""
         if self.missing:
-            return [f"  rollup {self.rollup} does not exist: the job makes it when it opens the stream"]
+            return [f"  rollup {self.rollup} does not exist: the job creates it when it opens the stream"]
         if not self.different:
             return [f"  rollup {self.rollup}: {self.groups} groups, equal"]
         head = f"  rollup {self.rollup}: {self.different} of {self.groups} groups differ"

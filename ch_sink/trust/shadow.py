@@ -46,7 +46,7 @@ class Shadow:
         """Raises StreamFailed if a run on another host has replaced the tables: what they say is of that one."""
         if _comments(client, self.table).get(self.table.name) != _comment():
             raise StreamFailed(
-                f"another comparison has replaced {self.table.qualified} meanwhile, and this one says nothing",
+                f"another comparison has replaced {self.table.qualified}, so this one has no result",
                 hint="Compare or repair a table from one host at a time.",
             )
 
@@ -164,7 +164,7 @@ def _expect_left(table: TargetTable, comments: Iterable[str]) -> None:
         if maker[0] == socket.gethostname() and maker[2] == born(int(maker[1])):
             raise StreamFailed(
                 f"process {maker[1]} on this host is verifying or repairing this table now: it has {table.qualified}",
-                hint="Wait for it, or stop it.",
+                hint="Wait until it ends, or stop it.",
             )
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.table.ddl import Statement, listed, made_engine, note_types, row_policies, views_of
-from ch_sink.table.engine_full import EngineClause, parse_engine
+from ch_sink.table.engine_full import EngineClause, parse_engine, settings_sql
 from ch_sink.table.evolve import addition, as_column, choice_of
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns, system_plans
 from ch_sink.trust.subject import Subject
-from ch_sink.types.sql import key_expressions, literal, quote, split_commas
+from ch_sink.types.sql import key_expressions, quote, split_commas
 
 __all__ = ["Shape", "Wanted", "differences_of_shape", "shape_of"]
 
@@ -182,7 +182,6 @@ def _engine(clause: EngineClause, choice: EngineChoice | None, order: Sequence[s
         prefix = next((p for p in ("Replicated", "Shared") if name.startswith(p)), "")
         path = arguments[:2] if prefix and arguments and arguments[0].startswith("'") else ()
         name, arguments = prefix + choice.family.value, (*path, *filter(None, [choice.arguments]))
-    values = ", ".join(f"{setting} = {_setting(value)}" for setting, value in clause.settings)
     parts = [
         f"{name}({', '.join(arguments)})",
         f"PARTITION BY {clause.partition_by}" if clause.partition_by else "",
@@ -190,14 +189,9 @@ def _engine(clause: EngineClause, choice: EngineChoice | None, order: Sequence[s
         f"ORDER BY ({', '.join(order)})" if order else f"ORDER BY {clause.order_by or 'tuple()'}",
         f"SAMPLE BY {clause.sample_by}" if clause.sample_by and not order else "",
         f"TTL {clause.ttl}" if clause.ttl else "",
-        f"SETTINGS {values}" if values else "",
+        settings_sql(clause.settings),
     ]
     return " ".join(part for part in parts if part)
-
-
-def _setting(value: str) -> str:
-    """A setting's value as SQL: the clause has texts without quotes, and expressions such as ``disk(…)`` whole."""
-    return value if value.replace(".", "", 1).isdigit() or value.endswith(")") else literal(value)
 
 
 def _as_the_server_writes_it(client: Client, spec: TableSpec) -> TableSpec:

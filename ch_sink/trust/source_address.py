@@ -81,7 +81,7 @@ def _named(config: Config, kind: str, database: str, tables: Tables) -> tuple[st
         name = "{table}" if config.split else carried
         raise ConfigError(
             f"source table {carried} of topic {config.kafka.topic} is named without its schema",
-            hint=f'State source.table with its schema, such as "public.{name}".',
+            hint=f'Set source.table with its schema, such as "public.{name}".',
         )
     if kind == "sqlserver" and carried.count(".") == 2 and not carried.casefold().startswith(f"{database}.".casefold()):
         raise ConfigError(

@@ -162,7 +162,7 @@ def load_parts(
         except BrokenProcessPool:
             raise StreamFailed(
                 "a process that read the source was killed",
-                hint="It may have run out of memory; try again with --parallel 1.",
+                hint="It may have run out of memory: try again with --parallel 1.",
             ) from None
         finally:
             over.set()
@@ -190,7 +190,7 @@ def still_wanted(batches: Iterable[T]) -> Iterator[T]:
 
     def check() -> None:
         if _over is not None and _over.is_set():
-            raise StreamFailed("another process that read the source has failed", hint="Its error says why.")
+            raise StreamFailed("another process that read the source failed", hint="Its error says why.")
 
     return until_stopped(batches, check)
 

@@ -87,7 +87,7 @@ class Successor:
         self._expect_one_exchange()
         if target.distributed:
             raise StreamFailed(
-                f"{target.qualified} is Distributed: its rows are in tables of several servers",
+                f"{target.qualified} is Distributed: its rows are on several servers",
                 hint="Empty it and let a new snapshot fill it, or name the local table as clickhouse.table.",
             )
         found = self._described()
@@ -104,7 +104,7 @@ class Successor:
         if fed:
             raise StreamFailed(
                 f"{target.qualified} feeds the materialized view {fed[0]}, which would "
-                "get neither the rows that are loaded nor the removal of others",
+                "see neither the loaded rows nor the removal of others",
                 hint="Drop the view and create it again afterwards; or use `ch_sink repair`, which writes differences.",
             )
 
@@ -120,7 +120,7 @@ class Successor:
         [found] = self.client.rows(
             "SELECT engine FROM system.databases WHERE name = {database:String}",
             {"database": self.target.database},
-            doing=f"look at database {self.target.database}",
+            doing=f"inspect database {self.target.database}",
         )
         # This one carries out every statement on all of its replicas.
         if found["engine"] != "Replicated":
@@ -141,7 +141,8 @@ class Successor:
             pid = made_by((marked(str(row["comment"])) or {}).get("maker", ""))
             if pid:
                 raise StreamFailed(
-                    f"process {pid} on this host fills {self.qualified} now", hint="Wait for it, or stop it."
+                    f"process {pid} on this host is filling {self.qualified} now",
+                    hint="Wait until it ends, or stop it.",
                 )
             say(f"dropping {self.qualified}, which an earlier run left")
         self.drop()
@@ -230,7 +231,7 @@ class Successor:
         try:
             self.drop()
         except ChSinkError as error:
-            say(f"the former rows are still in {self.qualified}, drop it by hand: {error}")
+            say(f"the old rows are still in {self.qualified}, drop it by hand: {error}")
 
     def _renote(self) -> None:
         """The notes of column types name the table's id, which has changed."""

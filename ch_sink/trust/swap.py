@@ -85,7 +85,7 @@ def _claim(refill: Refill, topic_id: str) -> None:
                 return
         if time.monotonic() > deadline:
             raise StreamFailed(
-                f"stream {stream!r} does not come to rest: {conflict or 'its batch goes on'}",
+                f"stream {stream!r} does not pause: {conflict or 'its batch is still running'}",
                 hint="Stop the job, or try again.",
             )
         refill.subject.check()
@@ -152,7 +152,7 @@ class Exchange:
         if noted is None or "results" not in noted:
             return
         if not is_entered(comment, subject.ledger):
-            say(f"{subject.table.qualified} was exchanged by a run that was killed before the ledger knew")
+            say(f"{subject.table.qualified} was exchanged by a run that was killed before it was recorded")
             with held(refill, topic.topic_id, say):
                 ended = cls._of(refill, noted)
                 successor.show(ended.after)

@@ -171,7 +171,7 @@ def _literal(value: object, made: Converter) -> Any:
     try:
         return msgspec.json.decode(msgspec.json.encode(value), type=made.wire)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        raise DecodeError(f"the schema's default is no literal of its type: {error}") from error
+        raise DecodeError(f"the schema's default is not a literal of its type: {error}") from error
 
 
 def _is_current_time(source: SourceType, value: object) -> bool:

@@ -45,7 +45,7 @@ _TIME = re.compile(r"([+-]?)(\d{1,3}):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?Z?", re.
 def days_from_civil(year: int, month: int, day: int) -> int:
     """Days since 1970-01-01; year 0 is 1 BC. Raises DecodeError for a date that does not exist."""
     if not 1 <= month <= 12 or not 1 <= day <= _month_days(year, month):
-        raise DecodeError(f"no such date: {year}-{month:02}-{day:02}")
+        raise DecodeError(f"not a date: {year}-{month:02}-{day:02}")
     year -= month <= 2
     era = year // 400
     of_era = year - era * 400
@@ -99,12 +99,12 @@ def parse_instant(text: str, digits: int) -> int:
             return ticks * _POWERS[digits] // 1_000_000
     match = _INSTANT.fullmatch(text)
     if match is None:
-        raise DecodeError(f"no ISO date-time: {text[:60]!r}")
+        raise DecodeError(f"not an ISO date-time: {text[:60]!r}")
     year, month, day, hour, minute, second, fraction, zone, before_christ = match.groups()
     days = days_from_civil(1 - int(year) if before_christ else int(year), int(month), int(day))
     clock = (int(hour or 0), int(minute or 0), int(second or 0))
     if clock > (24, 0, 0) or clock[1] > 59 or clock[2] > 59:
-        raise DecodeError(f"no such time: {text[:60]!r}")
+        raise DecodeError(f"not a time: {text[:60]!r}")
     seconds = days * _SECONDS_A_DAY + clock[0] * 3600 + clock[1] * 60 + clock[2] - _zone(zone)
     nanos = int((fraction or "0").ljust(9, "0"))
     return (seconds * 1_000_000_000 + nanos) // _POWERS[9 - digits]
@@ -117,7 +117,7 @@ def parse_date(text: str) -> int:
             return days
     match = _INSTANT.fullmatch(text)
     if match is None:
-        raise DecodeError(f"no ISO date: {text[:60]!r}")
+        raise DecodeError(f"not an ISO date: {text[:60]!r}")
     year = int(match[1])
     return days_from_civil(1 - year if match[9] else year, int(match[2]), int(match[3]))
 

@@ -16,7 +16,7 @@ class ChType:
 
     ``name`` is the family as the server writes it (``Decimal``, ``Tuple``). ``arguments`` holds nested types,
     numbers and strings in order; ``names`` the field names of a named Tuple or Nested, aligned with them;
-    ``values`` the pairs of an Enum; ``rest`` the words that are no type (an aggregate function's name,
+    ``values`` the pairs of an Enum; ``rest`` the words that are not types (an aggregate function's name,
     JSON's ``max_dynamic_paths=…``).
     """
 
@@ -73,7 +73,7 @@ _ENUMS = ("Enum", "Enum8", "Enum16")
 
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> ChType:
-    """The tree of a type text. Raises TableError if it is no type.
+    """The tree of a type text. Raises TableError if it is not a type.
 
     ``DecimalN(S)`` is given as ``Decimal(P, S)``, its precision filled in, as ``system.columns`` writes it.
     """

@@ -139,7 +139,7 @@ def parse_connect_schema(schema: Mapping[str, Any], *, optional: bool = False) -
     """The type that a schema of a JSON schema envelope (``schema``) declares.
 
     ``optional`` is what an absent ``optional`` means: required in Connect. Raises DecodeError if it
-    is no schema, or one of more types or levels than a table has.
+    is not a schema, or has more types or levels than any table.
     """
     return _parse(schema, optional, 1, count())
 
@@ -149,7 +149,7 @@ def _parse(schema: Mapping[str, Any], optional: bool, depth: int, types: Iterato
     if depth > _DEEPEST or next(types) >= _MOST_TYPES:
         raise DecodeError(
             f"schema envelope: more than {_MOST_TYPES:,} types, or types more than {_DEEPEST} deep in each other",
-            hint="the record is no change event of a table",
+            hint="the record is not a change event of a table",
         )
     if not isinstance(schema, Mapping):
         raise DecodeError(f"schema envelope: expected an object, found {type(schema).__name__}")
@@ -158,11 +158,11 @@ def _parse(schema: Mapping[str, Any], optional: bool, depth: int, types: Iterato
         kind = _JSON_NAMES.get(kind, kind)
     if kind not in _KINDS:
         raise DecodeError(
-            f"schema envelope: unknown type {str(kind)[:40]!r}", hint="the record is no Connect JSON with schema"
+            f"schema envelope: unknown type {str(kind)[:40]!r}", hint="the record is not Connect JSON with a schema"
         )
     name = schema.get("name")
     if name is not None and not isinstance(name, str):
-        raise DecodeError(f"schema envelope: a type's name is {type(name).__name__}, no text")
+        raise DecodeError(f"schema envelope: a type's name is {type(name).__name__}, not text")
     parameters = tuple((str(k), str(v)) for k, v in (schema.get("parameters") or {}).items())
     check_numbers(name, parameters)
     items, keys = schema.get("values") if kind == "map" else schema.get("items"), schema.get("keys")

@@ -75,7 +75,7 @@ def _undone(text: str) -> bytes:
         return binascii.a2b_base64(text, strict_mode=True)
     except (binascii.Error, ValueError):
         raise DecodeError(
-            f"no base64 of a decimal: {shown(text)}",
+            f"not the base64 of a decimal: {shown(text)}",
             hint="where the connector sends decimals as texts, say so in the column's comment: debezium: string",
         ) from None
 
@@ -93,7 +93,7 @@ def read_text(value: Any) -> Unscaled:
     text = value if isinstance(value, str) else repr(value)
     match = _TEXT.fullmatch(text.strip())
     if match is None or not (match[2] or match[3]):
-        raise DecodeError(f"no decimal number: {shown(text)}")
+        raise DecodeError(f"not a decimal number: {shown(text)}")
     sign, whole, fraction, exponent = match.groups()
     fraction = fraction or ""
     scale = len(fraction) - int(exponent or 0)
@@ -323,7 +323,7 @@ def _too_fine(unscaled: int, scale: int, precision: int, wanted: int, nearest: i
     return OutOfRange(
         f"{what} has more digits after the point than Decimal({precision}, {wanted})",
         nearest,
-        hint="give the column a greater scale, or set out_of_range to clamp (rounds) or null",
+        hint="give the column a larger scale, or set out_of_range to clamp (rounds) or null",
     )
 
 

@@ -68,7 +68,7 @@ def convert(read: Reading, target: ChType, context: Context) -> Converter:
 def _hint(read: Reading, target: ChType) -> str:
     if read.form is Shape.INTEGER and target.name in _TEMPORAL:
         return (
-            "what the integer counts is not known; state it in the column's comment, "
+            "the unit of the integer is unknown; state it in the column's comment, "
             "such as: debezium: int64 io.debezium.time.Timestamp (milliseconds)"
         )
     return "see docs/types.md for the column types that take it; String takes anything"

@@ -258,7 +258,7 @@ class Encoded:
             return self._inner.convert([None if v is None else self._decode(v) for v in values])
         except (binascii.Error, ValueError, TypeError) as fault:
             text = next((v for v in values if v is not None and not self._reads(v)), None)
-            raise DecodeError(f"no {self._mode} text: {shown(text)}", hint="see binary_handling") from fault
+            raise DecodeError(f"not {self._mode} text: {shown(text)}", hint="see binary_handling") from fault
 
     def _reads(self, value: Any) -> bool:
         try:

@@ -116,7 +116,7 @@ class JsonTexts:
         try:
             found = [None if v is None or i in gone else self._decode(v) for i, v in enumerate(values)]
         except (msgspec.DecodeError, ValueError, RecursionError, TypeError) as fault:
-            raise DecodeError(f"no JSON of the column's type: {fault}") from fault
+            raise DecodeError(f"not JSON of the column's type: {fault}") from fault
         inner = self._inner.convert(found)
         unavailable = masked(len(values), places)
         if inner.unavailable is not None:

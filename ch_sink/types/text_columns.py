@@ -54,7 +54,7 @@ def into_string(read: Reading, encoding: Encoding, known: Placeholder | None) ->
 
 
 def into_json(read: Reading, encoding: Encoding, reaction: Reaction, known: Placeholder | None) -> Converter | None:
-    """Texts (of JSON), maps, points and structs into JSON; arrays are no objects."""
+    """Texts (of JSON), maps, points and structs into JSON; arrays are not objects."""
     if read.form is Shape.TEXT:
         check = known.is_text if known is not None else None
         return JsonColumn(str, reaction, text=str, is_placeholder=check)
@@ -172,7 +172,7 @@ def _renderer(read: Reading) -> Callable[[Any], str | bytes]:
         return lambda value: binary_text(value, digits)
     if read.form is Shape.GEOMETRY:
         return lambda value: bytes(value["wkb"] if isinstance(value, dict) else value.wkb)
-    raise DecodeError(f"no text for {shown(read.form)}")
+    raise DecodeError(f"cannot write {shown(read.form)} as text")
 
 
 def _float_text(value: float | str) -> str:
@@ -281,9 +281,9 @@ def _check(text: str) -> None:
     except OutOfRange:
         raise
     except (msgspec.DecodeError, ValueError, RecursionError) as fault:
-        raise _refused(f"no JSON: {shown(text)} ({fault})") from fault
+        raise _refused(f"not JSON: {shown(text)} ({fault})") from fault
     if not isinstance(found, dict):
-        raise _refused(f"no JSON object: {shown(text)}")
+        raise _refused(f"not a JSON object: {shown(text)}")
     _walk(found, 1, {})
 
 

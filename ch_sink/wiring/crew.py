@@ -125,7 +125,7 @@ class Crew:
             why = self._topics.refused
             joined += self._refused({topic: why[topic] for topic in found.refused})
         except ChSinkError as error:
-            log.warning("topics could not be looked at: %s", error)
+            log.warning("topics could not be inspected: %s", error)
             return Changed()
         found.say(log)
         for stream, _ in joined[: len(found.joined)]:
@@ -190,12 +190,12 @@ class Configurations:
         try:
             found = self._again(self._reload).get(name, current)
         except ChSinkError as error:
-            log.warning("%s goes on with the configuration it has: %s", name, error, extra={"stream": name})
+            log.warning("%s keeps its current configuration: %s", name, error, extra={"stream": name})
             return current
         if found != current:
             with self._lock:
                 self._current[name] = found
-            log.warning("%s has another configuration now", name, extra={"stream": name})
+            log.warning("%s has a new configuration", name, extra={"stream": name})
             self._changed(found)
         return found
 

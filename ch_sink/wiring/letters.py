@@ -22,7 +22,9 @@ __all__ = ["Letters"]
 _ALL = 1 << 40
 _AT_ONCE = 500
 """How many letters are planned together."""
-_UNKNOWN = "the ledger knows nothing of the topic, nor where this change belongs: retry when the job has read the topic"
+_UNKNOWN = (
+    "the ledger does not know the topic, so the order of this change is unknown: retry when the job has read the topic"
+)
 
 
 @dataclass(frozen=True, slots=True)

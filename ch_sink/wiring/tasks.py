@@ -84,6 +84,8 @@ def task_ports(
             Fencing(begin),
             task.changed if isinstance(task, RangeTask) else "",
             settled=isinstance(task, RangeTask) and task.settled,
+            first=isinstance(task, RangeTask) and task.first,
+            grouped=isinstance(task, RangeTask) and task.short,
             deadline=patience(task, config.handover_deadline),
         ),
     )
@@ -163,8 +165,8 @@ class NoHistory:
             nothing = np.zeros(0, dtype=np.int64)
             return Records("", self.partition, nothing, nothing, [], [])
         raise StreamFailed(
-            f"partition {self.partition}: whether records from offset {offset} on were sent before can be seen from "
-            "earlier ones only, and no broker is known that has them",
+            f"partition {self.partition}: whether records from offset {offset} on were sent before "
+            "is visible from earlier ones only, and no broker is configured to read those",
             hint="Name the brokers (kafka.bootstrap.servers): up to redelivery_scan records are read from them then.",
         )
 
@@ -217,7 +219,7 @@ class WithheldPending:
             raise DataLoss(
                 f"the change at offset {record.offset} of partition {partition} waits for values of another row, and "
                 "the topic no longer holds it; since columns are masked or excluded, it was not stored",
-                hint="Fill the table anew: `ch_sink resync CONFIG --apply`.",
+                hint="Fill the table again: `ch_sink resync CONFIG --apply`.",
             )
         headers = found.headers[0] if found.headers is not None else None
         return replace(record, value=found.values[0], headers=headers or ())

@@ -12,6 +12,7 @@ import gc
 import heapq
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -23,8 +24,8 @@ from ch_sink.config import Config
 from ch_sink.discovery.wiring import kafka_settings
 from ch_sink.kafka import KafkaSettings, Span, range_consumer
 from ch_sink.pipeline.plan import BatchDecoder
-from ch_sink.stream.run_task import TaskPorts, run_task
-from ch_sink.stream.tasks import RangeTask, Task, TaskResult, weight
+from ch_sink.stream.run_task import Held, OpenPorts, TaskPorts, hold, run_task, store_held
+from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult, weight
 from ch_sink.table.model import TargetTable
 from ch_sink.wiring.tasks import batch_decoder, task_ports
 
@@ -46,6 +47,8 @@ log = logging.getLogger("ch_sink")
 
 LARGE = 20_000
 """Offsets from which a task fills a worker: it reads, plans and inserts at once, and holds whole chunks in memory."""
+_TOGETHER = 2 * LARGE
+"""Weight up to which the small tasks of one stream are in one group."""
 _STREAMS = 512
 """Streams of which a worker keeps something; the one that was used longest ago is forgotten."""
 
@@ -68,16 +71,33 @@ _Read = dict[tuple[str, Span], list[Message]]
 
 
 def packed(tasks: Sequence[Task], slots: int) -> list[list[int]]:
-    """The numbers of the tasks in at most so many groups of about the same weight; the heaviest come first.
+    """The numbers of the tasks in groups, one for each Spark task, the heaviest first.
 
-    Each task goes to the group that is lightest so far.
+    A large task is a group of its own, so that Spark can start it wherever a slot is free. The others are in at most so
+    many groups as there are slots. Those of one stream stay together as far as they are light: they share inserts.
     """
-    groups: list[list[int]] = [[] for _ in range(min(max(slots, 1), len(tasks)))]
+    streams: dict[str, list[list[int]]] = {}
+    alone: list[list[int]] = []
+    for number, task in enumerate(tasks):
+        (alone if weight(task) >= LARGE else streams.setdefault(task.stream, [])).append([number])
+
+    def weighs(group: Sequence[int]) -> int:
+        return sum(weight(tasks[number]) for number in group)
+
+    pieces: list[list[int]] = []
+    for own in streams.values():
+        pieces += _spread(own, min(slots, 1 + sum(map(weighs, own)) // _TOGETHER), weighs)
+    return sorted([*alone, *_spread(pieces, slots, weighs)], key=lambda group: (-weighs(group), group))
+
+
+def _spread(pieces: Sequence[list[int]], most: int, weighs: Callable[[Sequence[int]], int]) -> list[list[int]]:
+    """The pieces in at most so many groups of about the same weight: each goes to the one that is lightest so far."""
+    groups: list[list[int]] = [[] for _ in range(min(max(most, 1), len(pieces)))]
     lightest = [(0, number) for number in range(len(groups))]
-    for number in sorted(range(len(tasks)), key=lambda n: (-weight(tasks[n]), n)):
+    for piece in sorted(pieces, key=lambda piece: (-weighs(piece), piece)):
         so_far, group = heapq.heappop(lightest)
-        groups[group].append(number)
-        heapq.heappush(lightest, (so_far + weight(tasks[number]), group))
+        groups[group] += piece
+        heapq.heappush(lightest, (so_far + weighs(piece), group))
     return groups
 
 
@@ -114,13 +134,15 @@ def kept_stream(text: str) -> KeptStream:
     return KeptStream(text)
 
 
-def run_configured(config: str, task: Task, fetched: Sequence[Message] | None = None) -> TaskResult:
-    """Carry a task out over real ports.
+def run_configured(config: str, task: Task) -> TaskResult:
+    """Carry a task out over real ports. ``config``: JSON of the stream's Config, secrets included."""
+    with _opening(config) as open_ports:
+        return run_task(task, open_ports)
 
-    Args:
-        config: JSON of the stream's Config, secrets included.
-        fetched: the records of its range, if they have been read.
-    """
+
+@contextmanager
+def _opening(config: str, fetched: Sequence[Message] | None = None) -> Iterator[OpenPorts]:
+    """``fetched``: the records of the task's range, if they have been read."""
     with ExitStack() as stack:
 
         def open_ports(wanted: Task) -> TaskPorts:
@@ -130,7 +152,26 @@ def run_configured(config: str, task: Task, fetched: Sequence[Message] | None = 
             )
             return task_ports(kept.config, wanted, decoder, fetched)
 
-        return run_task(task, open_ports)
+        yield open_ports
+
+
+class _Gathering:
+    """Ranges of one stream, which are stored together once the last of them is planned."""
+
+    def __init__(self, tasks: int) -> None:
+        self.tasks = tasks
+        self._planned, self._held, self._lock = 0, list[Held](), threading.Lock()
+
+    def add(self, outcome: RangeDone | Held) -> RangeDone:
+        """One more is planned, or done already. Returns what it has come to, or will when the last one is added."""
+        with self._lock:
+            self._planned += 1
+            if isinstance(outcome, Held):
+                self._held.append(outcome)
+            due = self._planned == self.tasks and bool(self._held)
+        if due:
+            store_held(self._held)
+        return outcome.done if isinstance(outcome, Held) else outcome
 
 
 def run_group(
@@ -158,7 +199,8 @@ def run_group(
 def fetched_together(work: Sequence[Work]) -> Run:
     """Read what these tasks have to read, as far as it is little; returns how each of them runs.
 
-    A range that cannot be read this way is read by its own task, which knows what to do about it.
+    What was read together is little: so may be what is planned and not stored, and ranges of one stream share inserts.
+    A range that cannot be read this way is read by its own task, which knows what to do about it; none waits for it.
     """
     try:
         read = _read(work) if len(work) > 1 else {}
@@ -167,8 +209,15 @@ def fetched_together(work: Sequence[Work]) -> Run:
         log.debug("ranges are read one by one: %s", error, exc_info=error)
         read = {}
 
+    gatherings = {config: _Gathering(tasks) for config, tasks in Counter(config for config, _ in read).items()}
+
     def run(config: str, task: Task) -> TaskResult:
-        return run_configured(config, task, read.pop((config, _span(task)), None) if _is_small(task) else None)
+        fetched = read.pop((config, _span(task)), None) if isinstance(task, RangeTask) and _is_small(task) else None
+        with _opening(config, fetched) as open_ports:
+            if fetched is None or not isinstance(task, RangeTask) or gatherings[config].tasks == 1:
+                return run_task(task, open_ports)
+            planned = hold(task, open_ports)
+        return gatherings[config].add(planned)
 
     return run
 

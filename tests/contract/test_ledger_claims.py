@@ -146,6 +146,57 @@ def test_no_execution_begins_or_goes_on_under_an_older_claim(job: Job) -> None:
     begun.check()
 
 
+def test_first_executions_hold_together_until_one_of_them_is_repeated(job: Job) -> None:
+    owner = job()
+    claim = owner.claim("a")
+    batch = owner.intents([intent(0, 10, p) for p in range(4)])[0].batch
+    owner.begin("t1", 1, claim, f"{batch - 1}/0")
+    owner.begin("t1", 2, claim, "release")
+    owner.begin("t1", 3, claim, f"{batch}/0")
+    first = owner.together("t1", [0, 1, 2], claim, batch)
+    first.check()
+    with pytest.raises(LedgerConflict, match="partition 3"):
+        owner.together("t1", [3], claim, batch).check()
+    owner.together("t2", [3], claim, batch).check()
+    job().begin("t1", 1, claim, f"{batch}/0")
+    for _ in range(2):
+        with pytest.raises(LedgerConflict, match="newer execution"):
+            first.check()
+        job().begin("t1", 1, claim, "release")  # of no batch, and the newest
+    other = owner.together("t1", [0, 2], claim, batch)
+    other.check()
+    job().begin("t1", 2, claim, f"{batch + 1}/0")
+    with pytest.raises(LedgerConflict, match="newer execution"):
+        other.check()
+
+
+def test_no_execution_begins_after_one_of_a_later_batch(job: Job) -> None:
+    """Its process was frozen, Spark ran its task again, and the partition has gone on."""
+    owner = job()
+    claim = owner.claim("a")
+    owner.begin("t1", 0, claim, "7/20")
+    owner.begin("t1", 0, claim, "release")
+    with pytest.raises(LedgerConflict, match="newer execution"):
+        job().begin("t1", 0, claim, "6/10")
+    assert not job().begin("t1", 0, claim, "7/20").repeats
+    forget(owner.stream, "a")
+    job().begin("t1", 0, job().claim("b"), "3/30")
+
+
+def test_first_executions_hold_under_the_newest_claim_only(job: Job) -> None:
+    """Numbers of batches are times of their owner's clock: those of another claim say nothing."""
+    owner, successor = job(), job()
+    old = owner.claim("a")
+    owner.begin("t1", 0, old, f"{2**62}/0")
+    fence = owner.together("t1", [1], old, 1)
+    fence.check()
+    forget(owner.stream, "a")
+    new = successor.claim("b")
+    with pytest.raises(LedgerConflict, match="run b"):
+        fence.check()
+    successor.together("t1", [0, 1], new, 1).check()
+
+
 def test_progress_is_that_of_the_batch_whatever_the_clocks_of_task_and_driver_say(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Bytes that are no text: as a comparison shows them, and as a user names a key that has them."""
+"""Bytes that are not text: as a comparison shows them, and as a user names a key that has them."""
 
 import pytest
 
@@ -48,5 +48,5 @@ def test_a_key_of_bytes_is_named_by_its_digits(client: Client, table: TargetTabl
     found = client.arrow(f"SELECT k FROM {table.qualified} ORDER BY k")
     assert list(wanted.within(found)) == [False, True]
     for value in ({"hex": "xy"}, {"hex": "ff", "more": 1}, {"oct": "7"}):
-        with pytest.raises(StreamFailed, match="is no plain value"):
+        with pytest.raises(StreamFailed, match="is not a plain value"):
             wanted_key(client, table, {"k": value})

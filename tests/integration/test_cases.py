@@ -217,7 +217,7 @@ def test_case_10_a_waiting_change_below_the_truncate_is_dropped(make: Make) -> N
 
 
 def test_case_10_a_truncate_sent_again_on_another_partition(make: Make) -> None:
-    """Its null key gives it any partition: it is no position regress there, and deletes nothing that came later."""
+    """Its null key gives it any partition: it is not a position regress there, and deletes nothing that came later."""
     fed = make("replacing")
     truncate = mysql("t", None, None, None, 200)
     fed.feed([insert(1, "a", 100), truncate, insert(2, "b", 300)], partition=0)

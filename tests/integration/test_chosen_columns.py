@@ -135,7 +135,7 @@ def test_a_table_that_does_not_fit_the_choice_is_refused(client: Client, databas
     with pytest.raises(TableError, match=r"column 'phone' of .* is a UInt64: a mask is text"):
         detect(client, database, "t", replace(POLICY, columns=ColumnPolicy(mask=(("phone", "sha256"),))))
     for text in ("eu", "now()", "id", "'a"):
-        with pytest.raises(ConfigError, match=r"columns.add.tenant: .* is no constant"):
+        with pytest.raises(ConfigError, match=r"columns.add.tenant: .* is not a constant"):
             detect(client, database, "t", replace(POLICY, columns=ColumnPolicy(add=(("tenant", text),))))
     chosen = ColumnPolicy(exclude=("secret",), rename=(("phone", "nr"),), add=(("tenant", "'e''u'"), ("none", "1")))
     found = detect(client, database, "t", replace(POLICY, columns=chosen))

@@ -156,4 +156,4 @@ def test_an_erasure_names_dead_letters_that_have_no_key(client: Client, database
     it.read((0, 4))
     assert (it.view(), it.feed.letters) == ([(2, "b")], 1)
     remains = erased(it.subject, it.own, {"id": 1}, apply=True).remains
-    assert remains[-1].startswith("1 dead letter without a Kafka key may be of any row")
+    assert remains[-1].startswith("1 dead letter without a Kafka key may belong to any row")

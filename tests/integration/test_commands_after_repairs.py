@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.errors import StreamFailed
 from ch_sink.trust.erase import erased
 from ch_sink.trust.explain import noted_of
 from ch_sink.trust.key import wanted_key
@@ -14,7 +15,7 @@ from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.choose import each_value
 from tests.support.hand_commands import MARKING, Hand, each_of, final_by_default, hand
-from tests.support.hand_steps import EVENTS, LACKS, Rows, backup, expect_refused, lose, plant, position, restore
+from tests.support.hand_steps import EVENTS, LACKS, Rows, backup, empty, expect_refused, lose, plant, position, restore
 from tests.support.hand_tables import COLLAPSING, ENGINES, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
@@ -54,6 +55,19 @@ def test_changes_after_a_repair_of_what_the_connector_lost(client: Client, datab
     assert it.view() == [(1, "a"), (2, "newer"), (3, "c")]
     it.source = Rows(it.view())
     assert it.verify_source() == (0, 0, 0)
+
+
+def test_a_repair_of_some_rows_does_not_hide_that_others_are_lost(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", EVENTS[:3])
+    it.read((0, 3))
+    before = it.view()
+    empty(it)
+    some = Options(patience=0, against="topic", condition="id = 3")
+    with pytest.raises(StreamFailed, match="A repair of some rows would hide that others are missing"):
+        repaired(it.subject, some, apply=True)
+    assert it.view() == []
+    assert mended(it).rows == len(before)
+    assert it.view() == before
 
 
 @each_of("engine", ENGINES, "versioned")

@@ -17,7 +17,7 @@ from tests.support.hand_tables import ENGINES, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
-UNKNOWN = "killed before the ledger knew"
+UNKNOWN = "killed before it was recorded"
 ALL = [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 LEFT = "t__ch_sink_next"
 """The former table, until it is dropped."""
@@ -202,7 +202,7 @@ def test_a_dry_run_after_a_killed_first_load_is_refused_and_writes_nothing(
     book = it.feed.book._book
     before = replace(book, ranges=[*book.ranges], facts=[*book.facts], batches=[*book.batches])
     there = it.stored(), comment_of(it), left_tables(it)
-    with pytest.raises(StreamFailed, match="before the ledger knew"):
+    with pytest.raises(StreamFailed, match="before it was recorded"):
         resynced(it.refill, apply=False)
     assert book == before
     assert (it.stored(), comment_of(it), left_tables(it)) == there

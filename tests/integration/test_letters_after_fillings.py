@@ -40,7 +40,7 @@ def test_a_row_that_was_deleted_before_stays_deleted(client: Client, database: s
     it = filled(client, database, engine, strategy, *events)
     done = retried(it)
     assert (done.applied, list(done.failed)) == ([], [0])
-    assert "filled anew" in done.failed[0]
+    assert "filled again" in done.failed[0]
     assert it.view() == [(2, "b")]
     it.topic([*events, update(row(2, "b", n=7), row(2, "c", n="?"), 130), delete(row(2, "c", n=7), 140)])
     it.read_all()

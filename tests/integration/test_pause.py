@@ -74,7 +74,7 @@ def test_a_stopped_stream_is_resumed(files, states):
     [
         (["--only", "nothing"], "--only nothing matches none of 2 streams"),
         (["--only", "shop"], "--only shop matches none of 2 streams"),
-        (["--only", "("], "--only '(' is no pattern"),
+        (["--only", "("], "--only '(' is not a pattern"),
     ],
 )
 def test_a_pattern_that_selects_nothing_is_refused(files, capsys, arguments, said):

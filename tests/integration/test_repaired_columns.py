@@ -312,7 +312,7 @@ def test_a_condition_on_a_column_that_the_source_cannot_give_is_refused(client: 
 def test_a_column_that_only_the_source_has_is_named_and_the_table_is_not_equal(
     client: Client, database: str, policy: dict[str, Any], options: dict[str, Any], lacking: tuple[str, ...]
 ) -> None:
-    """No event has come since the column was added. Columns that are not wanted are no difference."""
+    """No event has come since the column was added. Columns that are not wanted are not difference."""
     clause, own = OWN["replacing"]
     it = made(client, database, (clause, own), policy_of(on_bad_record="fail"), [[insert(1, "a", 10)]])
     it.read((0, 1))

@@ -360,7 +360,7 @@ def test_a_first_load_that_was_killed_before_the_ledger_knew_is_ended_by_the_nex
         resynced(dying, apply=True)
     assert it.differs() == []
     it.feed.admin.looked = True  # the table is described anew, as by a job that starts now
-    with pytest.raises(StreamFailed, match="before the ledger knew"):
+    with pytest.raises(StreamFailed, match="before it was recorded"):
         it.feed.run()  # the stream was resumed by hand
     it.feed.runner.stop()
     said: list[str] = []
@@ -368,7 +368,7 @@ def test_a_first_load_that_was_killed_before_the_ledger_knew_is_ended_by_the_nex
     topic = refill.subject.topic.state("")
     assert done.applied
     assert refill.subject.reached(topic.topic_id).applied == topic.high
-    assert "killed before the ledger knew" in said[0]
+    assert "killed before it was recorded" in said[0]
     assert it.left_over() == []
     comment = f"SELECT comment FROM system.tables WHERE database = '{database}' AND name = 'acct'"
     assert it.rows(comment) == [("orders of the shop",)]

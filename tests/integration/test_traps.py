@@ -83,7 +83,7 @@ def test_trap_plus_before_minus_in_one_block(make: Make, engine: str) -> None:
 
 @each_collapsing
 def test_trap_an_update_of_a_row_that_was_never_stored(make: Make, engine: str) -> None:
-    """``snapshot.mode=no_data``: a before image is no proof of a stored row."""
+    """``snapshot.mode=no_data``: a before image is not a proof of a stored row."""
     fed = make(engine)
     fed.feed([update(row(1, "a"), row(1, "b"), 100), delete(row(2, "x"), 110)])
     assert signs(fed) == [(1, 1)]

@@ -178,7 +178,7 @@ def test_rows_that_change_meanwhile_are_no_difference(client: Client, database: 
     assert report.changing > 20
     before = Compared(7.0, 5.0, "topic")
     assert compared([report], 10.0, 11.0, before).equal_up_to == 5.0
-    assert any("does not come to their end" in line for line in lines(report))
+    assert any("has not finished" in line for line in lines(report))
     client.command(
         f"INSERT INTO {database}.acct SELECT * REPLACE(id + 100000000 AS id) FROM {database}.acct FINAL LIMIT 1"
     )

@@ -104,3 +104,31 @@ def test_tasks_run_on_both_workers(place: Place, two_workers: Cluster) -> None:
     assert job.returncode == 0, job.communicate()[0]
     assert used == {"worker-0", "worker-1"}
     assert place.differences("mariadb-busy", "mariadb", table) == []
+
+
+def test_a_backlog_brings_executors_where_they_come_and_go(place: Place) -> None:
+    growing = {
+        "spark.executor.memory": "600m",
+        "spark.executor.cores": "1",
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.maxExecutors": "3",
+    }
+    small = {"chunk_offsets": 5, "max_offsets_per_trigger": 600}
+    config, topic, records = prepared(place, "mariadb-busy-json_plain", "acct", spark={"conf": growing}, **small)
+    produce(place.kafka, records, topic)
+    most = 0
+    with cluster(workers=2, cores=2, memory="2g") as spark:
+        job = subprocess.Popen(
+            [sys.executable, "-m", "ch_sink", "run", str(config), "--once", "--master", spark.url],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        while job.poll() is None:
+            most = max(most, len(spark.executors()))
+            time.sleep(0.05)
+    assert job.returncode == 0, job.communicate()[0]
+    assert most == 3, "a task waits only if more are offered than run at once"
+    assert place.differences("mariadb-busy", "mariadb", "acct") == []

@@ -102,7 +102,7 @@ def test_a_gap_above_the_ledger_is_data_loss(session: Any, shelf: Shelf) -> None
 
 BAD = {
     "no column value": (["* EXCEPT (value)"], "no column value"),
-    "no column offset": (["* EXCEPT (offset)"], "no column offset, so it cannot be seen"),
+    "no column offset": (["* EXCEPT (offset)"], "no column offset, so it is unknown"),
     "timestamp is string": (
         ["* EXCEPT (timestamp)", "string(timestamp) AS timestamp"],
         "column timestamp is string, not",

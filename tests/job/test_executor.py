@@ -34,6 +34,10 @@ def test_each_task_has_its_result_and_its_failure(spark: SparkSession) -> None:
         assert result.failure.hint is not None
 
 
+def test_as_many_tasks_are_offered_as_run_at_once(spark: SparkSession) -> None:
+    assert SparkExecutor(spark, {}).slots == 2
+
+
 def test_plans_show_no_configuration(spark: SparkSession) -> None:
     executor = SparkExecutor(spark, {"s": CONFIG})
     frame = spark.range(0, 2, 1, 2).mapInArrow(_runner([[0], [1]], [[(CONFIG, task)] for task in tasks(1)]), _SCHEMA)

@@ -1,4 +1,4 @@
-"""Topics whose events are no envelopes of rows, as a user runs them: ``init``, then the job, cut into two runs."""
+"""Topics whose events are not envelopes of rows, as a user runs them: ``init``, then the job, cut into two runs."""
 
 import json
 

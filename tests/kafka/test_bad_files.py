@@ -89,7 +89,7 @@ def test_two_topics_of_one_table_are_refused(write: Write, place: Place, prefix:
     done = inside(words[0], write("all"), *words[1:])
     assert done.returncode == 2
     assert f"topics {prefix}.public.orders and {prefix}.public.users would both be written to" in done.stderr
-    assert "or set merge: true, and a column tells their rows apart" in done.stderr
+    assert "or set merge: true, and a column distinguishes their rows" in done.stderr
     assert place.rows("SHOW TABLES FROM {db}") == []
 
 
@@ -108,7 +108,7 @@ def test_a_mask_on_a_column_of_the_topic_s_key_is_refused_for_that_topic(
     checked = inside("check", path, "--json")
     assert checked.returncode == 1
     found = {s["stream"]: s for s in json.loads(checked.stdout)["streams"]}
-    assert [f["remedy"] for f in found[stream]["findings"] if f["level"] == "fail"] == ["Take 'id' out of columns."]
+    assert [f["remedy"] for f in found[stream]["findings"] if f["level"] == "fail"] == ["Remove 'id' from columns."]
     assert [s["ok"] for name, s in found.items() if name != stream] == [True]
     made = inside("init", path, "--apply")
     assert made.returncode == 1

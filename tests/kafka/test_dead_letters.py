@@ -134,7 +134,7 @@ def test_letters_of_a_table_whose_versions_do_not_decide_are_repaired_by_their_k
     assert "ch_sink dead-letters drop CONFIG --at PARTITION:OFFSET" in failed[0]["reason"]
     assert stream.ask("drop", "--at", "0:1")["dropped"] == 1
     assert [x["offset"] for x in stream.ask("list")["dead_letters"]] == [8, 7, 5, 3]
-    for place, said in (("0:1", "no such open dead letter at 0:1"), ("1", "is no place of a topic")):
+    for place, said in (("0:1", "no open dead letter at 0:1"), ("1", "is not PARTITION:OFFSET")):
         refused = inside("dead-letters", "drop", stream.config, "--at", place)
         assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
     assert stream.ask("list")["count"] == 4

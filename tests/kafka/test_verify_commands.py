@@ -92,7 +92,7 @@ def test_options_that_cannot_be_met_are_refused_before_anything_is_read(
         for command in ("verify", "repair"):
             done = inside(command, config, "--where", condition)
             assert (done.returncode, "next: Write SQL over its columns: id, k" in done.stderr) == (1, True), done.stderr
-            assert f"--where {condition} is no condition over `{database}`.`kc`" in done.stderr
+            assert f"--where {condition} is not a condition over `{database}`.`kc`" in done.stderr
     done = inside("verify", config, "--html", str(tmp_path / "nowhere" / "report.html"))
     assert (done.returncode, "next: Name a file" in done.stderr) == (2, True), done.stderr
 
@@ -106,7 +106,7 @@ def test_a_row_is_explained(config: Path, client: Client, database: str) -> None
     assert [e["rule"] for e in shown["events"]].count("newer") == 1
     assert {int(r["id"]) for r in shown["stored"]} == {row["id"]}
     assert "newer" in inside("explain", config, json.dumps(row)).stdout
-    assert "is no JSON object" in inside("explain", config, "7").stderr
+    assert "is not a JSON object" in inside("explain", config, "7").stderr
     assert "has no key column 'x'" in inside("explain", config, '{"x": 7}').stderr
 
 

@@ -156,9 +156,9 @@ def test_parts_are_read_by_several_processes_and_one_after_the_other(
 
 def test_a_collection_that_is_away_or_another_is_no_empty_one(shop: Stand) -> None:
     for setting, said in (
-        ("source.table=inventory.nothing.here", "there is no such collection that the user may read"),
-        ("source.url=mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=300", "does not let ch_sink in: 127.0.0.1:1"),
-        ("source.username=debezium", "does not let ch_sink in: Authentication failed."),
+        ("source.table=inventory.nothing.here", "it does not exist, or the user may not see it"),
+        ("source.url=mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=300", "refuses the login: 127.0.0.1:1"),
+        ("source.username=debezium", "refuses the login: Authentication failed."),
         ("source.url=mongodb://h/?tlsCertificateKeyFilePassword=hunter2", "must not have a password"),
     ):
         done = inside("verify", shop.config, "--set", setting, "--set", "source.password=hunter3")

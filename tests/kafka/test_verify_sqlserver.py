@@ -165,9 +165,9 @@ def above_7000(shop: SqlServerStand) -> list[int]:
 def test_what_is_wrong_with_the_source_is_said(shop: SqlServerStand) -> None:
     shop.source.tables["[dbo].[other]"] = Table({"a": "int"}, [["1"]])
     for setting, said in (
-        ("source.table=dbo.nowhere", "there is no such table that the user may read"),
+        ("source.table=dbo.nowhere", "it does not exist, or the user may not see it"),
         ("source.table=dbo.other", "has no column that gives the key column 'id'"),
-        ("source.url=sqlserver://127.0.0.1:1/shop", "does not let ch_sink in: Unable to connect"),
+        ("source.url=sqlserver://127.0.0.1:1/shop", "refuses the login: Unable to connect"),
         ("source.url=sqlserver://127.0.0.1", "names no database"),
     ):
         done = inside("verify", shop.config, "--set", setting)

@@ -195,7 +195,7 @@ class Peer:
         return tuple(self.shape.column(name).decode(document[name]) for name in self.shape.key)
 
     def _known_keys(self) -> dict[bytes, Key]:
-        """Header text → key: the header is no JSON, but its lenient reading is."""
+        """Header text → key: the header is not JSON, but its lenient reading is."""
         texts = {
             text
             for records in self.history.records.values()

@@ -38,7 +38,7 @@ def test_a_failed_resync_changes_nothing_and_a_good_one_mends(
             cursor.execute("GRANT REPLICATION CLIENT ON *.* TO 'nobody'@'127.0.0.1'")
     before = state()
     for settings, said in (
-        (("source.url=postgresql://127.0.0.1:1/shop",), "does not let ch_sink in"),
+        (("source.url=postgresql://127.0.0.1:1/shop",), "refuses the login"),
         (("source.username=nobody", "source.password=nobody"), "cannot be"),
         ((f"source.table={other}",), "is not unique in the source"),
         (("source.table=nowhere",), "cannot be described"),

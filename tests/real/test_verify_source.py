@@ -292,9 +292,9 @@ def _address(source: Any, of_postgres: str, of_mysql: str) -> str:
 def test_what_is_wrong_with_a_source_is_said(config: Path, source: Any, database: str) -> None:
     for setting, said in (
         ("source.table=nowhere", "cannot be described"),
-        ("source.password=wrong", "does not let ch_sink in" if source.name == "mariadb" else ""),
-        (f"source.url={_address(source, '?sslmode=require', '?ssl_ca=/nowhere')}", "does not let ch_sink in"),
-        ("source.url=postgresql://127.0.0.1:1/shop", "does not let ch_sink in"),
+        ("source.password=wrong", "refuses the login" if source.name == "mariadb" else ""),
+        (f"source.url={_address(source, '?sslmode=require', '?ssl_ca=/nowhere')}", "refuses the login"),
+        ("source.url=postgresql://127.0.0.1:1/shop", "refuses the login"),
         ("source.url=file:///x", "must be the address of a database"),
     ):
         if said:

@@ -35,7 +35,7 @@ def create_by_hand(client: Client, database: str, table: str, schema: RowSchema)
 
 
 def _noted_by_hand(source: SourceType, kind: str) -> str:
-    """What docs/types.md asks for where the column's type cannot say it: values in a String that are no text."""
+    """What docs/types.md asks for where the column's type cannot say it: values in a String that are not text."""
     if parse_type(kind).bare.name == "String" and (source.kind != "string" or WIDE in source.parameters):
         return source.to_comment()
     return "the user's own" if source.kind == "boolean" else ""

@@ -49,6 +49,7 @@ KNOBS: Mapping[str, tuple[Knobs, tuple[str, ...]]] = {
         (),
     ),
     "long": (Knobs(operations=(60, 120), redelivery=True), ()),
+    "wide": (Knobs(operations=(12, 40), partitions=6, regress=False, swaps=False), ()),
     # Positions that drop in one partition first are beyond deciding for a truncate of all; so is, until another
     # partition's truncate is seen, whether a key that PostgreSQL moves a row to still has its former row.
     "truncates": (Knobs(truncate="alone", regress=False), MYSQLS),
@@ -78,7 +79,7 @@ KNOBS: Mapping[str, tuple[Knobs, tuple[str, ...]]] = {
 }
 """Every knob of the model is in one of them, each where the records say enough to decide the case."""
 
-_SHARE = ("ordinary",) * 6 + ("adverse",) * 3 + ("long",) + tuple(KNOBS)[4:] * 2
+_SHARE = ("ordinary",) * 6 + ("adverse",) * 3 + ("long",) + tuple(KNOBS)[5:] * 2
 _APPENDED = ("ordinary",) * 3 + ("adverse", "long")
 
 
@@ -101,7 +102,7 @@ def cases_by_hand(first: int, count: int) -> Iterator[Case]:
         yield replace(case, knobs=knobs, version=VERSIONS[turn // 6 % len(VERSIONS)])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=400)
 def drawn(case: Case) -> tuple[History, list[Batch]]:
     """The case's history and plan."""
     rng = random.Random(case.seed)

@@ -139,7 +139,7 @@ def _object(rnd: random.Random, depth: int, space: str, first: list[str], *, tam
 
 
 def document(rnd: random.Random, identity: str | None = None, *, wild: float = 0.5) -> str:
-    """A document, perhaps with this ``_id``. ``wild``: how many hold odd things, some of which are no documents."""
+    """A document, perhaps with this ``_id``. ``wild``: how many hold odd things, some of which are not documents."""
     tame = rnd.random() >= wild
     first = [f'"_id": {identity}'] if identity is not None else []
     text = _object(rnd, rnd.randrange(4), rnd.choice(("", " ")), first, tame=tame)

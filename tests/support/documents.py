@@ -32,7 +32,7 @@ _REPAIRS = (
     (re.compile(r'("schema": null,)\s*\},'), r"\1"),  # a brace too many
     (re.compile(r",(\s*[}\]])"), r"\1"),  # trailing commas
 )
-"""What is done to a sample that is no JSON, in this order; nothing else is."""
+"""What is done to a sample that is not JSON, in this order; nothing else is."""
 
 
 def text(source: str, name: str) -> str:

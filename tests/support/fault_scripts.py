@@ -30,7 +30,17 @@ from ch_sink.types.arrow import arrow_type
 from tests.support.cases import Case, drawn, faults_of_run
 from tests.support.harness import ENGINES, Run, batches_of, target_table
 
-__all__ = ["Script", "Surroundings", "draw_script", "faults_of_script", "run_script", "scripts", "shrunk"]
+__all__ = [
+    "SWAPS",
+    "Script",
+    "Surroundings",
+    "draw_script",
+    "faults_of_script",
+    "run_script",
+    "scripts",
+    "shrunk",
+    "stored_twice",
+]
 
 KINDS: Mapping[What, int] = {
     "kill": 6,
@@ -53,8 +63,11 @@ CODES = (202, 241, 252, 999)
 """Too many queries, out of memory, too many parts, Keeper is away."""
 SCRIPTED = ("replacing", "sign", "collapsing", "versioned", "append")
 POLICY = policy_of(truncate="apply", on_bad_record="fail")
-KNOBS = ("short",) * 8 + ("ordinary", "adverse", "truncates", "long")
-SIZES = {"short": (0, 0, 1, 2, 3, 5)}
+KNOBS = ("short", "wide") + ("short",) * 4 + ("wide",) + ("short",) * 3 + ("ordinary", "adverse", "truncates", "long")
+SWAPS = ("deferred swaps", "oracle", "db2, adverse")
+"""Connectors that exchange two keys in one statement and report it row by row."""
+APPENDED = ("short", "ordinary", "adverse", "long")
+SIZES = {"short": (0, 0, 1, 2, 3, 5), "wide": (0, 8, 50, 50)}
 LARGE = (0, 0, 5, 8, 13)
 """Offsets of a chunk as the product cuts it; 0: chunks cut anywhere, by the drawn plan. Most time goes into chunks, and
 most is found in short histories."""
@@ -276,8 +289,11 @@ class Surroundings:
                 runner.settings = replace(runner.settings, chunk_offsets=offsets, policy=policy)
 
 
-def run_script(script: Script, rollups: Sequence[RollupChoice] = ()) -> Run:
-    """Run it. Raises ChSinkError where the stream stops for another reason than a fault."""
+def run_script(script: Script, rollups: Sequence[RollupChoice] = (), kept: int = 500) -> Run:
+    """Run it. ``kept``: results of a partition that the ledger does not fold.
+
+    Raises ChSinkError where the stream stops for another reason than a fault.
+    """
     history, plan = drawn(script.case)
     made = Run(
         history,
@@ -287,6 +303,7 @@ def run_script(script: Script, rollups: Sequence[RollupChoice] = ()) -> Run:
         schema=_schema(target_table(history.layout, ENGINES[script.case.engine])),
         rollups=rollups,
     )
+    made.stream.ledger.keep(kept)
     around = Surroundings(made)
     settings = replace(made.stream.settings, chunk_offsets=script.size or 50_000)
     lookup: RowLookup = around.lagging
@@ -297,7 +314,8 @@ def run_script(script: Script, rollups: Sequence[RollupChoice] = ()) -> Run:
         if keeps:
             around.keep()
         cuts = {} if script.size else batch.cuts
-        made.runner.run([LocalBatch(batch.ranges, cuts, batch.order, script.faults.get(number, ()))])
+        faults = script.faults.get(number, ())
+        made.runner.run([LocalBatch(batch.ranges, cuts, batch.order, faults, groups=1 + script.case.seed % 2)])
     made.runner.stop()
     return made
 
@@ -354,12 +372,12 @@ def _shorter(script: Script) -> Iterator[Script]:
                     yield replace(script, faults=dict(sorted({**rest, number: with_it}.items())))
 
 
-def scripts(first: int, histories: int, each: int) -> Iterator[Script]:
+def scripts(first: int, histories: int, each: int, knobs: Sequence[str] = KNOBS) -> Iterator[Script]:
     """Drawn scripts: so many of each engine for each history."""
     for seed in range(first, first + histories):
         for engine in SCRIPTED:
-            knobs = KNOBS[seed % len(KNOBS)]
-            case = Case(seed, engine, "ordinary" if (engine, knobs) == ("append", "truncates") else knobs)
+            chosen = knobs[seed % len(knobs)]
+            case = Case(seed, engine, "ordinary" if engine == "append" and chosen not in APPENDED else chosen)
             rng = random.Random(f"{seed} {engine}")
             for _ in range(each):
                 yield draw_script(rng, case)

@@ -62,7 +62,8 @@ def engine_faults(
     try:
         for number, batch in enumerate(batches_of(plan, collapsing=made.collapsing)):
             cuts: Mapping[int, list[int]] = {} if script.size else {p: list(c) for p, c in batch.cuts.items()}
-            runner.run([LocalBatch(batch.ranges, cuts, batch.order, script.faults.get(number, ()))])
+            faults = script.faults.get(number, ())
+            runner.run([LocalBatch(batch.ranges, cuts, batch.order, faults, groups=1 + script.case.seed % 2)])
         runner.stop()
         if happened is not None:
             happened.update(runner.happened)

@@ -50,7 +50,7 @@ TIMED: dict[str, tuple[str, str, dict[str, str]]] = {
     "time-auto": (OWN["replacing"][0], "_version DateTime64(3, 'UTC'), _is_deleted UInt8", {}),
     "narrow": (OWN["replacing"][0], "_version UInt64, _is_deleted UInt8", {}),
 }  # fmt: skip
-"""Tables whose versions are no positions of 128 bits: engine, own columns, policy."""
+"""Tables whose versions are not positions of 128 bits: engine, own columns, policy."""
 
 MARKING = ("replacing", "sign")
 """The engines that keep a mark of a deleted row."""

@@ -26,7 +26,7 @@ _CONTEXT.set_forkserver_preload(["tests.support.job_process", "ch_sink.wiring.wo
 
 
 class JobProcess:
-    """A running process. ``failed``: a file to which it writes why a stream has stopped, if that is no takeover."""
+    """A running process. ``failed``: a file to which it writes why a stream has stopped, if that is not a takeover."""
 
     def __init__(self, files: Sequence[Path], host: str, failed: Path) -> None:
         self._begun: Synchronized[int] = _CONTEXT.Value("i", 0)

@@ -1,7 +1,7 @@
 """A server that speaks MongoDB's protocol (OP_MSG) with the real driver and has collections in memory.
 
 It knows the commands of the reader and of a connection, and no others; orders of ``_id`` are MongoDB's for the types
-of `RANKS`. Without a login all is allowed, and whoever logs in is refused. It is no MongoDB.
+of `RANKS`. Without a login all is allowed, and whoever logs in is refused. It is not a MongoDB.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""How pytest-xdist spreads the tests: whole files, and one unit for all files that share Kafka and Spark."""
+"""How pytest-xdist spreads the tests: whole files, and whole folders where the files share servers."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 __all__ = ["SERVERS", "WholeFiles"]
 
-SERVERS = ("tests/job/", "tests/kafka/", "tests/real/")
-"""Folders whose tests start Kafka or Spark: one worker runs them all, so that each server starts once. So it is with
-the older engines of tests/engines."""
+SERVERS = ("tests/job/", "tests/kafka/", "tests/real/", "tests/engines/")
+"""Folders whose tests start Spark, Kafka, databases or older engines: one worker runs a whole folder, so that each of
+these starts once."""
 
 
 class WholeFiles(LoadScopeScheduling):
@@ -20,6 +20,4 @@ class WholeFiles(LoadScopeScheduling):
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith("tests/engines/"):
-            return "engines"
-        return "servers" if nodeid.startswith(SERVERS) else nodeid.partition("::")[0]
+        return next((folder for folder in SERVERS if nodeid.startswith(folder)), nodeid.partition("::")[0])

@@ -78,7 +78,7 @@ def test_a_service_has_a_pinned_image_and_says_when_it_is_ready(name: str) -> No
     assert image, f"{name}: {service['image']} has no tag"
     # Built here, or a tag with at least a major and a minor version; never a registry's host name.
     built = any(s["image"] == service["image"] and "build" in s for s in SERVICES.values())
-    assert built or re.fullmatch(r"v?\d+\.\d+[\w.-]*", tag), f"{name}: {tag} is no pinned version"
+    assert built or re.fullmatch(r"v?\d+\.\d+[\w.-]*", tag), f"{name}: {tag} is not a pinned version"
     assert "." not in image.split("/")[0], f"{name}: {image} names a host"
     if name in ONE_SHOT:
         assert service["restart"] == "no"

@@ -95,7 +95,7 @@ class AvroReader:
             raise
 
     def _documents(self, framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
-        """Records that are no change events: skipped by their kind."""
+        """Records that are not change events: skipped by their kind."""
         skipped: SkippedPlaces = {}
         bad: list[BadRecord] = []
         for value, place in zip(values, places, strict=True):

@@ -22,7 +22,7 @@ __all__ = ["Member", "Node", "parse", "source_type", "within"]
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _NAMED = frozenset(("record", "error", "enum", "fixed"))
 _ODD = frozenset(("null", "fixed", "record", "reference"))
-"""Types without parts that are no plain leaves: some of their values take no bytes, or are others'."""
+"""Types without parts that are not plain leaves: some of their values take no bytes, or are others'."""
 _LEAF = (
     ("types", 1),
     ("depth", 1),
@@ -87,9 +87,7 @@ class Node:
         self._set("types", 1 + sum(part.types for part in parts))
         self._set("depth", 1 + max((part.depth for part in parts), default=0))
         if self.types > _MOST_TYPES or self.depth > _DEEPEST:
-            raise ValueError(
-                f"more than {_MOST_TYPES:,} types, or types more than {_DEEPEST} deep in each other: this is no table's"
-            )
+            raise ValueError(f"more than {_MOST_TYPES:,} types, or types nested more than {_DEEPEST} deep")
         # A union and an array, even an empty one, take a byte.
         inside = [member.type for member in self.members]
         empty = self.kind == "null" or (self.kind == "fixed" and not self.size)

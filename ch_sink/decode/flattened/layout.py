@@ -63,7 +63,7 @@ class FlatLayout(Layout):
     """Replacement for the ``source`` block."""
     flattened: Flattened
     fields: Mapping[str, Field]
-    """Added fields that are no columns, by role."""
+    """Added fields that are not columns, by role."""
     others: tuple[str, ...]
     """Added fields that are not looked at."""
 

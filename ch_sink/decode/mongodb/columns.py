@@ -71,7 +71,7 @@ class DocumentTable:
         if unknown:
             raise TableError(
                 f"document.columns names {', '.join(unknown)}, which {table.qualified} lacks",
-                hint="add the column to the table, or take it out of document.columns",
+                hint="add the column to the table, or remove it from document.columns",
             )
         self.key = key_column_name(policy)
         columns: list[DocumentColumn] = []

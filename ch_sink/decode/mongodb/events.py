@@ -295,7 +295,7 @@ class DocumentScanner(Scanner):
         return Read(part, {}, [])
 
     def _check(self, found: Scan) -> None:
-        """Raises Refused or msgspec's errors for a value that the layout would refuse, or that is no text."""
+        """Raises Refused or msgspec's errors for a value that the layout would refuse, or that is not text."""
         for name in ("after", "before", "patch", "filter"):
             slot = found.program.slots.get((name,))
             if slot is not None and not found.only(slot, TEXTS):

@@ -98,7 +98,7 @@ def from_description(description: Any, *, typed: bool = False) -> Update:
         steps.append(Step("truncate", _path(cut["field"]), size))
     for name in _listed(description.removedFields, "removedFields"):
         if not isinstance(name, str):
-            raise DecodeError(f"updateDescription.removedFields: {shown(name)} is no field's name")
+            raise DecodeError(f"updateDescription.removedFields: {shown(name)} is not a field's name")
         steps.append(Step("remove", _path(name)))
     fields = {} if description.updatedFields is None else parse(description.updatedFields, typed=typed)
     if not isinstance(fields, dict):
@@ -125,7 +125,7 @@ def from_patch(patch: Any, key: Any, *, typed: bool = False) -> Update:
     for name in operators:
         fields = found[name]
         if name not in ("$set", "$unset") or not isinstance(fields, dict):
-            raise DecodeError(f"patch: {name} is no operator of the oplog", hint="the oplog has $set and $unset")
+            raise DecodeError(f"patch: {name} is not an operator of the oplog", hint="the oplog has $set and $unset")
         if name == "$unset":
             steps[:0] = [Step("remove", _path(field)) for field in fields]
         else:
@@ -139,7 +139,7 @@ def _diff(diff: Any, path: Path) -> list[Step]:
     In a diff of an array (``a: true``) ``l`` is the new length, and ``u`` and ``s`` precede indexes.
     """
     if not isinstance(diff, dict):
-        raise DecodeError(f"patch: no diff: {shown(diff)}")
+        raise DecodeError(f"patch: not a diff: {shown(diff)}")
     steps: list[Step] = []
     array = diff.get("a") is True
     for name, part in diff.items():

@@ -13,7 +13,7 @@ extern int PyBytes_AsStringAndSize(PyObject *, char **, intptr_t *);
 extern char *PyBytes_AsString(PyObject *);
 extern PyObject *PyBytes_FromStringAndSize(const char *, intptr_t);
 
-/* All texts, one behind the other, and where each ends; NULL with TypeError if one is no bytes object. */
+/* All texts, one behind the other, and where each ends; NULL with TypeError if one is not a bytes object. */
 PyObject *ch_joined(PyObject *texts, int64_t *ends) {
     intptr_t count = PyList_Size(texts), size, sum = 0;
     char *at;

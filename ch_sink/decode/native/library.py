@@ -84,7 +84,7 @@ def library() -> ctypes.CDLL | None:
     except (OSError, AttributeError):
         return None
     if found.ch_source() != source:
-        log.warning("%s is of another version of the C files: decoding does without it; `make venv` compiles it", _NAME)
+        log.warning("%s was built from other C sources: decoding runs without it; `make venv` compiles it", _NAME)
         return None
     return found
 
@@ -93,7 +93,7 @@ def library() -> ctypes.CDLL | None:
 def joiner() -> Callable[[list[bytes], int], bytes] | None:
     """A function that joins texts and writes where each ends to this address; None without the library.
 
-    It raises TypeError if one is no bytes object.
+    It raises TypeError if one is not a bytes object.
     """
     found = library()
     if found is None:
@@ -110,7 +110,7 @@ def address(array: Any) -> int:
 
 
 class Joined(list[bytes]):
-    """Texts that are joined once for all who ask. Raises TypeError then, if one is no bytes object."""
+    """Texts that are joined once for all who ask. Raises TypeError then, if one is not a bytes object."""
 
     @cached_property
     def _together(self) -> tuple[bytes, npt.NDArray[np.int64]]:

@@ -264,7 +264,7 @@ class QueryService:
                     connection.run(f"INSERT INTO {table} FROM INFILE {path} FORMAT {rows_format}", "Null")
 
     def _kill(self, mark: str) -> None:
-        """Stop the query that carries this mark; a query that has already ended is no error."""
+        """Stop the query that carries this mark; a query that has already ended is not an error."""
         with contextlib.suppress(QueryError):
             connection = self.engine.connect()
             try:

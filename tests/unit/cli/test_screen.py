@@ -42,7 +42,7 @@ def test_a_terminal_shows_one_table_that_redraws() -> None:
     assert sum("shop.table_00" in line for line in shown) == 1
     [said] = [n for n, line in enumerate(shown) if "the broker is away" in line]
     assert said < place, "log lines are above the table"
-    assert shown[-1] == "… and 25 streams that do better"
+    assert shown[-1] == "… and 25 streams in a better state"
     assert _COLOUR.search(terminal.raw)
     assert terminal.end() == 0
     assert [line for line in terminal.lines if line.strip()] == [shown[said], "the end"], "the table goes at the end"
@@ -64,7 +64,7 @@ def test_a_window_that_gets_smaller_is_not_written_beyond_and_one_that_grows_is_
     again = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.raw[start:])
     assert max(len(line) for line in re.split(r"[\r\n]+", again)) <= 70
     terminal.resize(120, 36)
-    terminal.until(lambda: "… and 13 streams that do better" in terminal.lines)
+    terminal.until(lambda: "… and 13 streams in a better state" in terminal.lines)
     assert max(map(len, terminal.lines)) > 100
     assert terminal.end() == 0
 

@@ -222,7 +222,7 @@ def test_two_topics_of_one_table_are_refused_unless_they_say_so(write):
     assert [c.columns.add["region"] for c in expanded(write(own), topics=topics).streams] == ["'eu'", "'us'"]
 
     alike = text + "merge: true\ncolumns: {add: {region: \"'{table}'\"}}\n"
-    assert "nothing tells their rows apart" in str(expanded(write(alike), topics=topics).refused[topics[1]])
+    assert "nothing distinguishes their rows" in str(expanded(write(alike), topics=topics).refused[topics[1]])
 
 
 @pytest.mark.parametrize("group", ["exclude: [id]", "mask: {id: sha256}"])
@@ -267,7 +267,7 @@ def test_wrong_exceptions_are_told_with_their_lines(write):
     ("text", "said"),
     [
         ("tables:\n  - skip: true\n", "tables[0] has no `match`"),
-        ("tables:\n  - match: '('\n", "tables[0].match is no pattern"),
+        ("tables:\n  - match: '('\n", "tables[0].match is not a pattern"),
         ("tables:\n  - match: a\n    skip: perhaps\n", "tables[0].skip must be true or false"),
         ("tables:\n  - match: a\n    kafka: {topic: b}\n", "tables[0].kafka cannot differ"),
         ("stream: orders\n", "would name every stream"),

@@ -72,7 +72,7 @@ def test_one_line_break_at_the_end_does_not_belong_to_the_secret(tmp_path: Path,
     ("clickhouse", "said"),
     [
         ("  password_file: /nowhere/at/all\n", r"line 7: clickhouse.password_file cannot be read: /nowhere/at/all: No"),
-        ("  password_file: SECRET\n  password: x\n", r"line 7: clickhouse.password_file: password is given as well"),
+        ("  password_file: SECRET\n  password: x\n", r"line 7: clickhouse.password_file: password is set as well"),
         ("  passwort_file: SECRET\n", r"clickhouse.passwort_file"),
         ("  table_file: SECRET\n", r"clickhouse.table_file"),
     ],
@@ -88,5 +88,5 @@ def test_what_is_wrong_with_a_file_is_said_without_its_content(
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="it is no text"):
+    with pytest.raises(ConfigError, match="it is not text"):
         load(written(tmp_path, path, clickhouse="  password_file: SECRET\n"), environ={})

@@ -1,4 +1,4 @@
-"""Kinds of record that are no change of a row: each is skipped and counted, or refused by name."""
+"""Kinds of record that are not change of a row: each is skipped and counted, or refused by name."""
 
 import json
 from typing import Any

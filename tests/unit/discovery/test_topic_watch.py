@@ -103,7 +103,7 @@ def test_a_topic_without_events_joins_with_its_first(path):
     watch = broker.watch(path)
     found = watch.look()
     assert topics(found.joined) == ["s.p.a"]
-    assert [n for n in found.notes if "s.p.b holds no event yet" in n]
+    assert [n for n in found.notes if "s.p.b has no event yet" in n]
     broker.empty.clear()
     assert topics(watch.look().joined) == ["s.p.b"]
 
@@ -151,7 +151,7 @@ def test_settings_of_running_streams_that_change_with_it_are_named(path):
     other = "  - match: s\\.p\\.a\n    clickhouse: {table: other}\n"
     path.write_text(JOB + other + "  - match: s\\.p\\.[bc]\n    trigger_interval: 5s\n")
     [note] = watch.look().notes
-    assert "s.p.b:shop.b, s.p.c:shop.c. They keep the former ones" in note
+    assert "s.p.b:shop.b, s.p.c:shop.c. They keep the old settings" in note
     assert watch.look().notes == ()
     broker.topics |= {"s.p.other"}
     assert watch.look().refused.keys() == {"s.p.other"}
@@ -225,7 +225,7 @@ def test_a_topic_that_cannot_be_looked_at_for_now_is_looked_at_again(path):
     watch = broker.watch(path)
     found = watch.look()
     assert (found.refused, watch.refused) == ({}, {})
-    assert any("s.p.b could not be looked at: no broker answers" in note for note in found.notes)
+    assert any("s.p.b could not be inspected: no broker answers" in note for note in found.notes)
 
 
 def test_the_status_of_a_refused_topic_is_that_of_a_stopped_stream():

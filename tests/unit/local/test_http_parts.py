@@ -112,7 +112,7 @@ def test_connections_are_used_again_by_one_request_at_a_time_and_closed_beyond_a
             stack.enter_context(of(number))
     assert closed == [19, 18, 17, 16], "those that were left first"
     with of(0, log_comment="another") as (first, _):
-        assert len(opened) == 20, "another comment is no reason for another connection"
+        assert len(opened) == 20, "another comment is not a reason for another connection"
         with of(0) as (second, _):
             assert second is not first
     connections.close()

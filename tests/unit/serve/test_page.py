@@ -147,7 +147,7 @@ def test_a_row_is_explained_with_the_token_and_refused_without(server: PageServe
         200,
         {"key": {"id": "7.50"}, "events": [], "stored": []},
     )
-    wrong = ((400, "7", "no JSON object"), (400, "{}", "no JSON object"), (409, '{"x": 1}', "no key column"))
+    wrong = ((400, "7", "not a JSON object"), (400, "{}", "not a JSON object"), (409, '{"x": 1}', "no key column"))
     for code, body, said in wrong:
         status, answer = ask(server, path, method="POST", token="sesame", body=body)
         assert (status, said in answer["error"]) == (code, True)

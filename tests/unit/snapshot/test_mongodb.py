@@ -118,13 +118,13 @@ def test_there_is_no_position_to_compare(server: MongoServer) -> None:
 def test_what_is_wrong_is_said_without_the_password(server: MongoServer) -> None:
     away = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=300"
     for changes, said in (
-        ({"url": away}, "does not let ch_sink in: 127.0.0.1:1: [Errno 111] Connection refused"),
-        ({"username": "debezium", "password": "hunter2"}, "does not let ch_sink in: Authentication failed."),
+        ({"url": away}, "refuses the login: 127.0.0.1:1: [Errno 111] Connection refused"),
+        ({"username": "debezium", "password": "hunter2"}, "refuses the login: Authentication failed."),
         (
             {"url": "mongodb://127.0.0.1:1,127.0.0.1:2/?directConnection=true"},
-            "does not let ch_sink in: Cannot specify",
+            "refuses the login: Cannot specify",
         ),
-        ({"table": "nowhere"}, "cannot be described: there is no such collection that the user may read"),
+        ({"table": "nowhere"}, "cannot be described: it does not exist, or the user may not see it"),
     ):
         with pytest.raises(SourceError) as refused, opened(server, **{"table": "customers", **changes}) as reader:
             reader.columns()

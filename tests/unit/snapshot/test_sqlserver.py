@@ -147,11 +147,11 @@ def test_an_unknown_kind_of_encryption_is_refused(server: TdsServer) -> None:
 
 def test_what_is_wrong_is_said_without_the_password(server: TdsServer) -> None:
     cases = [
-        ({"password": "hunter2"}, "does not let ch_sink in: Login failed for user 'debezium'."),
-        ({"port": 1}, "does not let ch_sink in: Unable to connect"),
+        ({"password": "hunter2"}, "refuses the login: Login failed for user 'debezium'."),
+        ({"port": 1}, "refuses the login: Unable to connect"),
         # The stand-in has no TLS.
-        ({"url": "sqlserver://h/shop?encryption=require"}, "does not let ch_sink in: "),
-        ({"table": "nowhere"}, "cannot be described: there is no such table"),
+        ({"url": "sqlserver://h/shop?encryption=require"}, "refuses the login: "),
+        ({"table": "nowhere"}, "cannot be described: it does not exist, or the user may not see it"),
     ]
     for changes, said in cases:
         with pytest.raises(SourceError) as refused, opened(server, **{"table": "many", **changes}) as reader:

@@ -36,7 +36,7 @@ MYSQL = {"server_id": 223344, "file": "mysql-bin.000003", "pos": 805, "row": 2, 
 @pytest.mark.parametrize(
     ("connector", "block", "wanted"),
     [
-        # A GTID, of whatever form, changes nothing: it is no order, and snapshots have none.
+        # A GTID, of whatever form, changes nothing: it is not an order, and snapshots have none.
         ("mysql", MYSQL | {"gtid": None}, ((3 << 40) | 805, (805 << 64) | 2, True)),
         (
             "mysql",

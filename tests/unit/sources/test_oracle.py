@@ -16,7 +16,7 @@ def test_snapshot_lobs_moves_and_key_changes_equal_the_table(engine: str, layout
     orders.send("r", 1, None, row(1, "new", "first notes"), 100, None)
     orders.send("r", 2, None, row(2, "new", None), 100, None)
     orders.send("u", 1, row(1, "new", PLACEHOLDER), row(1, "paid", PLACEHOLDER), 105, 130)
-    # Made before that change, committed after it: ``scn`` is no order.
+    # Made before that change, committed after it: ``scn`` is not an order.
     orders.send("u", 1, row(1, "paid", PLACEHOLDER), row(1, "sent", PLACEHOLDER, 1), 103, 140)
     orders.delete(2, row(2, "new", PLACEHOLDER), 150, 151, newkey={"ID": 3})
     orders.send("c", 3, None, row(3, "new", PLACEHOLDER), 150, 151, oldkey={"ID": 2})

@@ -4,13 +4,18 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ch_sink.config import load_job
 from ch_sink.errors import SparkLost, StreamFailed
 from ch_sink.spark import application
 from ch_sink.spark.application import Application
+from ch_sink.spark.job import run_job
+from ch_sink.spark.session import JvmStart
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.process import Stop
 
@@ -23,6 +28,7 @@ class Executor:
     def __init__(self, error: Exception | None = None, *, works: bool = True, executors: int = 1) -> None:
         self.error, self.works, self.executors = error, works, executors
         self.cancelled = threading.Event()
+        self.warmed = threading.Event()
         self.busy: threading.Event | None = None
         """While it is not set, the tasks of another call have all slots."""
 
@@ -44,6 +50,9 @@ class Executor:
     def expect_equipped(self) -> list[str]:
         self([])
         return []
+
+    def keep_warm(self) -> None:
+        self.warmed.set()
 
     def has_none(self) -> bool:
         return not self.executors
@@ -117,3 +126,80 @@ def test_a_signal_ends_the_wait_for_sparks_answer(busy: Application) -> None:
     with pytest.raises(MemoryError):
         busy.execute([])
     assert time.monotonic() - began < 10
+
+
+class StartingJvm:
+    """Starts until it is killed."""
+
+    def __init__(self) -> None:
+        self.killed = threading.Event()
+
+    def kill(self) -> None:
+        self.killed.set()
+
+
+@pytest.fixture
+def starting(monkeypatch: pytest.MonkeyPatch) -> tuple[StartingJvm, threading.Event]:
+    """A JVM, and an event that is set once a session of it is being made."""
+    jvm, begun = StartingJvm(), threading.Event()
+
+    def build(*_: Any, **__: Any) -> None:
+        begun.set()
+        assert jvm.killed.wait(20)
+        raise RuntimeError("it was killed")
+
+    monkeypatch.setattr(application, "build_application", build)
+    return jvm, begun
+
+
+def test_spark_starts_before_a_stream_is_open_and_is_given_up_if_none_needs_it(
+    starting: tuple[StartingJvm, threading.Event], tmp_path: Path
+) -> None:
+    jvm, begun = starting
+    file, stop = tmp_path / "t.yaml", Stop()
+    file.write_text(
+        "kafka: {topic: a.b.t, bootstrap.servers: 'localhost:1'}\n"
+        "clickhouse: {url: 'http://localhost:1', database: d, table: t}\n"
+    )
+    given: Any = {"once": True, "started": JvmStart(jvm, {}), "stop": stop}  # type: ignore[arg-type]
+    with ThreadPoolExecutor() as pool:
+        job = pool.submit(run_job, [load_job(file).only()], **given)
+        assert begun.wait(20), "Spark waits for the stream, whose server is away"
+        stop.request(15)
+        assert not job.result(20).summaries[0].opened
+    assert jvm.killed.is_set()
+
+
+def test_a_start_that_a_batch_waits_for_is_not_given_up(
+    starting: tuple[StartingJvm, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jvm, begun = starting
+    monkeypatch.setattr(application, "_START_SECONDS", 0.05)
+    job = Application([], None, JvmStart(jvm, {}), Stop())  # type: ignore[arg-type]
+    with ThreadPoolExecutor() as pool:
+        call = pool.submit(job.execute, [])
+        assert begun.wait(20)
+        job.start()
+        job.close()
+        assert not jvm.killed.is_set()
+        jvm.kill()
+        assert isinstance(call.exception(20), SparkLost)
+
+
+def test_workers_of_a_job_that_waits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark ends those that had no task for a minute."""
+    executor = Executor()
+    monkeypatch.setattr(application, "_WARM_SECONDS", 0.06)
+    monkeypatch.setattr(application, "build_application", lambda *_, **__: None)
+    monkeypatch.setattr("ch_sink.spark.executor.SparkExecutor", lambda *_: executor)
+    job = Application([], None, None, Stop())
+    with job._call():
+        job.execute([])
+        time.sleep(0.2)
+        assert not executor.warmed.is_set(), "a batch that runs keeps them itself"
+    assert executor.warmed.wait(20)
+    job.close()
+    deadline = time.monotonic() + 20
+    while any(thread.name == "ch_sink workers" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "the job has ended"
+        time.sleep(0.01)

@@ -10,24 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP, RowDecoder
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order.sequence import Rules
 from ch_sink.pipeline.target import Target
 from ch_sink.spark.change_feed import OPS
-from ch_sink.spark.change_rows import (
-    BUCKET,
-    NUMBER,
-    OP,
-    ChangeRows,
-    Newer,
-    RowDecoder,
-    _Numbered,
-    expect_served,
-    expect_stated_versions,
-)
+from ch_sink.spark.change_rows import ChangeRows, _Numbered
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
+from ch_sink.spark.stored_versions import Newer, expect_served, expect_stated_versions
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
@@ -211,7 +203,7 @@ def test_values_that_do_not_fit_are_dead_letters() -> None:
     ("given", "said"),
     [
         (table("collapsing"), "is a CollapsingMergeTree: changes need versions"),
-        (table("sign"), "changes need versions and marks of deleted rows"),
+        (table("sign"), "changes need versions and delete marks"),
         (table(version="DateTime64(3)"), "are times, which several changes may share"),
         (table(sorting_key=("id", "v"), place_columns=frozenset(("id", "v"))), "depends on 'v'"),
         (table(columns=(Column("v", "String"), *table().columns[2:])), "has no column 'id'"),
@@ -225,5 +217,5 @@ def test_other_tables_are_refused(given: TargetTable, said: str) -> None:
 def test_rows_of_later_epochs_are_refused() -> None:
     expect_stated_versions(table(), (1 << 112) - 1)
     expect_stated_versions(table(version="UInt64"), 1 << 60)
-    with pytest.raises(ConfigError, match="versions that are no numbers of changes"):
+    with pytest.raises(ConfigError, match="versions that are not change numbers"):
         expect_stated_versions(table(), 1 << 112)

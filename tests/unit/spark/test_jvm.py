@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ch_sink.errors import ChSinkError
-from ch_sink.spark.installed import archive_stem, find_archive, keep_archive
+from ch_sink.spark.installed import archives, find_archive, keep_archive
 from ch_sink.spark.jvm import Jvm, java_command
 from ch_sink.wiring.process import Stop, Stopped
 
@@ -72,7 +72,11 @@ def test_an_archive_is_used_if_it_is_whole_and_of_these_jars(home: Path, tmp_pat
     (home / "jars" / "b.jar").unlink()
     kept.write_bytes(b"x" * 99)
     assert find_archive(JAVA, home) is None
-    assert archive_stem(JAVA, home).parent == tmp_path / "cache"
+    kept.write_bytes(b"x" * 100)
+    os.utime(home / "jars" / "a.jar", (0, 0))
+    assert find_archive(JAVA, home) is None, "Java passes over the archive if a jar was installed again"
+    assert archives(JAVA, home) == [kept]
+    assert kept.parent == tmp_path / "cache"
 
 
 def test_a_jvm_that_ends_while_it_starts_is_an_error_with_its_code(tmp_path: Path) -> None:

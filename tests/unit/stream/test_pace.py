@@ -80,7 +80,7 @@ def test_an_outage_is_three_kinds_of_lines_however_many_streams_wait(caplog):
     ]
     for n in range(200):
         outages.over(f"s{n}", 150.0)
-    assert lines(caplog) == ["s199 goes on after 2 min"]
+    assert lines(caplog) == ["s199 continues after 2 min"]
     outages.remind(1000.0)
     assert lines(caplog) == []
 
@@ -91,7 +91,7 @@ def test_another_server_is_another_outage(caplog):
     outages.waits("a", ClickHouseUnavailable("ClickHouse is away"), 0.0)
     outages.waits("a", BrokerUnavailable("Kafka is away"), 5.0)
     outages.over("a", 9.0)
-    assert lines(caplog) == ["a waits: ClickHouse is away", "a waits: Kafka is away", "a goes on after 4 s"]
+    assert lines(caplog) == ["a waits: ClickHouse is away", "a waits: Kafka is away", "a continues after 4 s"]
 
 
 def tasks(count: int) -> list[Task]:

@@ -140,7 +140,8 @@ def watched() -> tuple[MemoryFed, list[bool]]:
     opened = fed.runner.open_task
 
     def note(task: Any) -> Any:
-        if isinstance(task, RangeTask):
+        # What may be stored together with others is tried first, and opened again if it may not.
+        if isinstance(task, RangeTask) and task.first:
             settled.append(task.settled)
         return opened(task)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.model.policy import ChangePolicy, policy_of
-from ch_sink.table.checks import Finding, check_table
+from ch_sink.table.checks import Finding, check_table, keyless_finding
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts, policies_after_final
 from ch_sink.table.model import TargetTable
@@ -87,6 +87,33 @@ def test_remedies_of_a_doubtful_table_mend_it(engine: ClickHouse) -> None:
     assert {f.level for f in mended} == {"ok"}, mended
 
 
+def test_a_mark_that_the_engine_does_not_know_is_given_to_it(engine: ClickHouse) -> None:
+    """As PeerDB makes tables: the parts are the same, and so are keys, TTL and what nullable keys need."""
+    clauses = "PARTITION BY k % 2 PRIMARY KEY id ORDER BY (id, v) TTL ts + toIntervalYear(90)"
+    columns = "id Int64, k Int64, ts DateTime, v Nullable(String), _peerdb_is_deleted UInt8, _peerdb_version UInt64"
+    table = make(engine, f"ReplacingMergeTree(_peerdb_version) {clauses} SETTINGS allow_nullable_key = 1", columns)
+    engine.run("INSERT INTO t.x SELECT number % 5, 0, now(), 'a', number >= 5, number FROM numbers(7)")
+    finding = of(check_table(table, ["id"], ChangePolicy()), "fail")["deletes"]
+    assert "does not know that _peerdb_is_deleted marks deleted rows" in finding.detail
+    for statement in (finding.remedy or "").split("\n"):
+        engine.run(statement)
+    now = detected(engine)
+    assert str(now.engine) == "ReplacingMergeTree(_peerdb_version, _peerdb_is_deleted)"
+    same = ("columns", "sorting_key", "partition_key", "ttl")
+    assert [getattr(now, name) for name in same] == [getattr(table, name) for name in same]
+    assert engine.rows("SELECT id FROM t.x FINAL ORDER BY id") == [{"id": 2}, {"id": 3}, {"id": 4}]
+    assert engine.rows("SELECT count() AS n FROM t.x_before FINAL") == [{"n": 5}]
+    assert "deletes" not in of(check_table(now, ["id"], ChangePolicy()), "fail")
+    engine.run("DROP TABLE t.x_before SYNC")
+
+
+def test_a_sorting_column_that_no_event_states_is_named(engine: ClickHouse) -> None:
+    columns = "id Int64, _peerdb_source_schema LowCardinality(String), ver UInt64, d UInt8"
+    table = make(engine, "ReplacingMergeTree(ver, d) ORDER BY (_peerdb_source_schema, id)", columns)
+    [finding] = [f for f in check_table(table, ["id"], ChangePolicy(), source_columns=["id"]) if "no event" in f.detail]
+    assert (finding.title, finding.remedy) == ("sorting key", "columns:\n  add:\n    _peerdb_source_schema: \"'…'\"")
+
+
 def test_ignored_deletes_are_a_warning(engine: ClickHouse) -> None:
     table = make(engine, "ReplacingMergeTree(ver) ORDER BY id" + WINDOW, "id Int64, ver UInt64")
     assert "deletes" in of(check_table(table, ["id"], ChangePolicy(deletes="ignore")), "warn")
@@ -127,6 +154,16 @@ def test_a_topic_without_keys_should_have_one_partition(engine: ClickHouse) -> N
     assert "partitions" in of(check_table(table, [], ChangePolicy(), partitions=3), "warn")
     assert "partitions" not in of(check_table(table, [], ChangePolicy(), partitions=1), "warn")
     assert "partitions" not in of(check_table(table, ["id"], ChangePolicy(), partitions=3), "warn")
+
+
+@pytest.mark.parametrize(
+    ("clause", "refused"),
+    [("CollapsingMergeTree(sign) ORDER BY id", True), ("ReplacingMergeTree(ver, d) ORDER BY id", False)],
+)
+def test_collapsing_tables_need_kafka_keys_or_one_partition(engine: ClickHouse, clause: str, refused: bool) -> None:
+    table = make(engine, clause + WINDOW)
+    assert (keyless_finding(table, partitions=3) is not None) == refused
+    assert keyless_finding(table, partitions=1) is None
 
 
 def test_whole_before_images_settle_tables_without_key(engine: ClickHouse) -> None:

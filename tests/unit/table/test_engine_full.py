@@ -188,8 +188,8 @@ REFUSED = {
     "SharedSummingMergeTree": (f"SharedSummingMergeTree({PATH}, (a, b)) ORDER BY k", "adding"),
     "GraphiteMergeTree": ("GraphiteMergeTree('graphite_rollup') ORDER BY k", "adding"),
     "IcebergS3": ("IcebergS3('http://b/x')", "lake"), "SystemTables": ("SystemTables", "server's own"),
-    "KeeperMap": ("KeeperMap('/x') PRIMARY KEY k", "Keeper"), "GenerateRandom": ("GenerateRandom(1, 5, 3)", "makes up"),
-    "BrandNewEngine": ("BrandNewEngine(1)", "does not know"),
+    "KeeperMap": ("KeeperMap('/x') PRIMARY KEY k", "Keeper"), "GenerateRandom": ("GenerateRandom(1, 5, 3)", "generates"),
+    "BrandNewEngine": ("BrandNewEngine(1)", "unknown to the sink"),
 }  # fmt: skip
 
 

@@ -108,7 +108,9 @@ def test_tables_of_recorded_topics_as_init_makes_them_are_content() -> None:
 def test_a_key_column_that_cuts_values_makes_one_row_of_two() -> None:
     table = replacing((Column("x", "DateTime64(3, 'UTC')"),), ("x",))
     (found, _) = type_findings(table, {"x": required("int64", T + "MicroTimestamp")}, ("x",), ValuePolicy())
-    assert found.detail.endswith("finer digits than 3 are cut off; keys that differ only there become one row")
+    assert found.detail.endswith(
+        "more than 3 fractional digits are cut off; keys that differ only there become one row"
+    )
 
 
 def test_a_key_that_may_be_null_is_reported() -> None:

@@ -39,7 +39,7 @@ def test_streams_that_state_it_and_that_the_job_works_on_are_purged(caplog: pyte
         tables, stream("orders"), stream("users", None), stream("paused"), working=lambda: {"orders", "users"}
     ).step()
     assert tables.seen == ["orders"]
-    assert "orders: 12 rows of shop.orders, deleted more than 1 days ago, left the disk" in caplog.text
+    assert "orders: 12 rows of shop.orders, deleted more than 1 days ago, were removed" in caplog.text
 
 
 def test_what_refuses_a_purge_is_said_once_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:

@@ -39,6 +39,6 @@ def test_a_source_that_has_none_of_the_rows_is_doubted() -> None:
 
 def test_rows_that_a_standing_stream_has_begun_with_do_not_keep_changing() -> None:
     standing, busy = replace(REPORT, changing=5, behind=True), replace(REPORT, changing=5)
-    for report, said in ((standing, "does not come to their end"), (busy, "kept changing")):
+    for report, said in ((standing, "has not finished"), (busy, "kept changing")):
         assert said in lines(report)[-1]
         assert said in page([report])

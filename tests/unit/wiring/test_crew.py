@@ -70,7 +70,7 @@ def test_a_file_that_is_wrong_by_now_changes_nothing_and_is_said(caplog: pytest.
     held = Configurations([config("a")], wrong)
     held.outdated("a")
     assert held.of("a") == config("a")
-    assert "a goes on with the configuration it has: a.yaml line 3" in caplog.text
+    assert "a keeps its current configuration: a.yaml line 3" in caplog.text
 
 
 def test_streams_that_are_resumed_together_share_one_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.order import State
+from ch_sink.stream.run_task import Held
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
-from ch_sink.wiring.worker import LARGE, Garbage, KeptStream, Run, Work, garbage, kept_stream, packed, run_group, weight
+from ch_sink.wiring import worker
+from ch_sink.wiring.worker import (
+    LARGE,
+    Garbage,
+    KeptStream,
+    Run,
+    Work,
+    fetched_together,
+    garbage,
+    kept_stream,
+    packed,
+    run_group,
+    weight,
+)
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table
 
@@ -28,15 +44,35 @@ def task(offsets: int | None, number: int = 0) -> Task:
     return RangeTask("s", "t", "id", number, TABLE, 0, offsets, State())
 
 
-@given(st.lists(st.none() | st.integers(1, 100_000), min_size=1, max_size=60), st.integers(1, 16))
-def test_every_task_is_in_one_group_and_groups_weigh_alike(drawn: list[int | None], slots: int) -> None:
-    tasks = [task(offsets) for offsets in drawn]
+@given(
+    st.lists(st.tuples(st.none() | st.integers(1, 100_000), st.sampled_from("abc")), max_size=60), st.integers(1, 16)
+)
+def test_every_task_is_in_one_group_and_groups_weigh_alike(drawn: list[tuple[int | None, str]], slots: int) -> None:
+    tasks = [replace(task(offsets), stream=stream) for offsets, stream in drawn]
     groups = packed(tasks, slots)
-    assert len(groups) == min(slots, len(tasks))
     assert sorted(number for group in groups for number in group) == list(range(len(tasks)))
     assert all(groups)
-    sums = [sum(weight(tasks[number]) for number in group) for group in groups]
-    assert max(sums) - min(sums) <= max(weight(t) for t in tasks)
+    large = [n for n, one in enumerate(tasks) if weight(one) >= LARGE]
+    assert [group for group in groups if set(group) & set(large)] == sorted(
+        ([n] for n in large), key=lambda group: -weight(tasks[group[0]])
+    )
+    small = [sum(weight(tasks[n]) for n in group) for group in groups if not set(group) & set(large)]
+    assert len(small) <= slots
+    assert not small or max(small) - min(small) <= 3 * LARGE
+
+
+def test_small_tasks_of_one_stream_stay_together_as_far_as_they_are_light() -> None:
+    def groups_of(stream: str, groups: list[list[int]]) -> list[int]:
+        return [sum(tasks[n].stream == stream for n in group) for group in groups]
+
+    tasks = [replace(task(10, n), stream=stream) for n in range(60) for stream in "ab"]
+    groups = packed(tasks, 4)
+    assert [groups_of(stream, groups) for stream in "ab"] in ([[60, 0], [0, 60]], [[0, 60], [60, 0]])
+    tasks = [replace(task(10, n), stream="a") for n in range(1000)]
+    assert len(packed(tasks, 4)) == 4
+    assert 4 < len(packed(tasks, 100)) < 20
+    tasks = [replace(task(10), stream=str(n)) for n in range(100)]
+    assert [len(group) for group in packed(tasks, 4)] == [25] * 4
 
 
 @given(st.lists(st.sampled_from((10, LARGE)), min_size=1, max_size=12))
@@ -163,3 +199,36 @@ def test_garbage_is_collected_first_and_later_garbage_is_found(monkeypatch: pyte
 
 def test_tasks_of_one_process_share_what_they_know() -> None:
     assert garbage() is pickle.loads(pickle.dumps(garbage))()
+
+
+def test_what_was_read_together_is_stored_once_the_last_of_its_stream_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And waits for nothing else: the broker of partition 0 does not answer."""
+    stored: list[list[str]] = []
+    both = threading.Semaphore(0)
+
+    def name(config: str, one: Task) -> str:
+        return f"{config}{one.partition}"
+
+    def store(held: Sequence[Held]) -> None:
+        stored.append(sorted(str(one.done) for one in held))
+        both.release()
+
+    def alone(one: Task, config: Any) -> Any:
+        if one.partition == 0:
+            assert both.acquire(timeout=20)
+        return name(config, one)
+
+    def hold(one: RangeTask, config: Any) -> Any:
+        assert not any(text.startswith(config) for found in stored for text in found), "not before the last one"
+        return Held(one, None, name(config, one), None) if one.partition % 3 else name(config, one)  # type: ignore[arg-type]
+
+    work = [(config, task(10, number)) for number in range(7) for config in "ab"] + [("c", task(10, 1))]
+    read: Any = {(config, worker._span(one)): [] for config, one in work if one.partition}
+    monkeypatch.setattr(worker, "_read", lambda work: read)
+    monkeypatch.setattr(worker, "_opening", lambda config, fetched: nullcontext(config))
+    for function, other in (("run_task", alone), ("hold", hold), ("store_held", store)):
+        monkeypatch.setattr(worker, function, other)
+    assert list(run_group(work, alone, fetched_together)) == [name(config, one) for config, one in work]
+    assert sorted(stored) == [["a1", "a2", "a4", "a5"], ["b1", "b2", "b4", "b5"]]

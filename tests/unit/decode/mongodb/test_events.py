@@ -152,7 +152,7 @@ BAD = {
     "a key of null": (event("c", None, {"_id": None}), "_id is null"),
     "a patch with no fields": (event("u", 1, patch='{"$v": 2, "diff": {"u": 1}}'), "is malformed"),
     "a patch that cuts to nothing": (event("u", 1, patch='{"$v":2,"diff":{"sa":{"a":true,"l":null}}}'), "is malformed"),
-    "a filter that is no document": (event("u", 1, patch='{"$set": {"a": 1}}', filter="[]"), "is malformed"),
+    "a filter that is not a document": (event("u", 1, patch='{"$set": {"a": 1}}', filter="[]"), "is malformed"),
     "nested too deeply": (after('{"a":' * 5000 + "1" + "}" * 5000), ""),
 }  # fmt: skip
 
