@@ -63,12 +63,12 @@ lint: $(STAMP)
 
 # Each worker has its own ClickHouse. See docs/testing.md.
 # Lint runs beside them; what it finds is shown last and fails the run.
-test: $(STAMP) java engines
+test: archive engines
 	@$(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 & lint=$$!; \
 	$(WITH_JAVA) $(COMPILED) $(BIN)/pytest -n $(WORKERS) -m "not long"; tests=$$?; \
 	wait $$lint || { cat $(VENV)/lint.log; echo "make lint failed"; exit 1; }; exit $$tests
 
-quick: $(STAMP) java
+quick: archive
 	$(WITH_JAVA) $(COMPILED) $(BIN)/pytest -n $(WORKERS) -m "not slow and not long"
 
 test-long: $(STAMP) java every-engine

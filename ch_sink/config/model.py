@@ -304,7 +304,7 @@ class Config(Section):
 
     def policy(self) -> Policy:
         """The choices on which decoding, ordering and merging depend."""
-        flattened, document, version = self.flattened, self.document, self.version
+        flattened, document = self.flattened, self.document
         return Policy(
             values=ValuePolicy(
                 out_of_range=self.out_of_range,
@@ -322,7 +322,7 @@ class Config(Section):
             ),
             keys=KeyPolicy(columns=self.key_columns, ignored=self._ignored),
             documents=DocumentPolicy(document.column, tuple(document.columns.items()), document.form, document.keys),
-            versions=VersionPolicy(version.strategy, version.floor, self.redelivery_scan),
+            versions=VersionPolicy(self.version.strategy, self.redelivery_scan),
             changes=ChangePolicy(
                 deletes=self.deletes,
                 truncate=self.truncate,

@@ -80,7 +80,7 @@ def plan_init(
             raise ChSinkError(
                 f"the columns of the table are unknown: {seen.why}",
                 hint="Run init again once the topic holds change events, or create the table by hand.",
-            )
+            ).settled_by("skip: true")
         return replace(_unseen(config, seen.why, existing, spec), findings=_other_rows(config, client, existing, None))
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
@@ -131,7 +131,7 @@ def _other_rows(
     if client is not None:
         with suppress(AccessDenied):  # who creates tables need not be allowed to read them
             found.append(other_rows(config, client, existing, key_columns(config, schema, existing)))
-    return tuple(finding for finding in found if finding is not None)
+    return tuple(finding for finding in found if finding is not None and finding.level != "ok")
 
 
 def _rollups(config: Config, client: Client | None, table: TargetTable, notes: list[str]) -> list[Statement]:
@@ -223,8 +223,10 @@ def _cannot(config: Config, error: ChSinkError) -> ChSinkError:
     """The error, from what to do about a topic that no table can follow."""
     if isinstance(error, ClickHouseError):
         return error
-    return type(error)(
-        f"no table can be created for topic {config.kafka.topic}: {error.message}",
-        hint=f"{error.hint or ''} If the topic does not carry change events, skip it with an exception under "
-        f"`tables:`: `match: {config.kafka.topic}` and `skip: true`.".strip(),
-    )
+    topic = config.kafka.topic
+    if not error.setting:
+        skipped = f"{error.hint or ''} If the topic does not carry change events, skip it.".strip()
+        refused = error.about(f"no table can be created for topic {topic}", hint=skipped).settled_by("skip: true")
+    else:
+        refused = error.about(f"no table can be created for topic {topic}")
+    return refused.of_one_topic(topic)

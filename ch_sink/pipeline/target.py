@@ -39,12 +39,12 @@ class Target:
         """Prepare a table.
 
         Raises:
-            TableError: its version column holds no order above the floor, or it lacks a column that the user adds.
+            TableError: its version column holds no order, or it lacks a column that the user adds.
         """
         _expect_added(table, policy)
         name = version_column(table)
         column = table.column(name) if name else None
-        layout = layout_for(column.type if column else "UInt128", policy.versions.floor)
+        layout = layout_for(column.type if column else "UInt128")
         return Target(table, policy, layout, System.of(table, layout if column else None))
 
     def stored_key(self, key: Sequence[str]) -> tuple[str, ...]:

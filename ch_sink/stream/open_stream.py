@@ -24,7 +24,6 @@ __all__ = ["OpenStream", "SchemaChanges", "StreamTable", "fingerprint"]
 
 log = logging.getLogger("ch_sink")
 
-_EPOCH_SHIFT = 112
 _BLOCKS = 2
 """Raised when the same chunk is cut into other blocks than before, under other tokens."""
 
@@ -118,6 +117,17 @@ class StreamTable:
             return None
         return self._admin.highest_version(self.now)
 
+    def highest_epoch(self, version: int | None) -> int | None:
+        """The highest epoch in the versions of the stream's rows, be they of another writer; None if there is none.
+
+        ``version``: the highest version, if it is known.
+        """
+        layout = self.target.layout
+        if self.target.system.version is None or layout.kind == "time":
+            return None
+        newest = self._admin.highest_version(self.now) if version is None else version
+        return layout.epoch_of(newest) if newest > 0 else None
+
     def _use(self, table: TargetTable) -> None:
         """Use this version of the table from now on, here and in tasks."""
         self.now, self.target = table, Target.of(table, self._settings.policy)
@@ -147,7 +157,7 @@ class OpenStream:
         """Work on this topic from now on. Raises as the ledger does."""
         ledger = self.ports.ledger
         self.topic, self.stored_version = topic, self.table.highest_version()
-        epoch = self.stored_version >> _EPOCH_SHIFT if self.stored_version and self.stored_version > 0 else None
+        epoch = self.table.highest_epoch(self.stored_version)
         self.states = States(ledger, topic.topic_id, len(topic.low), epoch)
         self.reached = ledger.progress(topic.topic_id)
 

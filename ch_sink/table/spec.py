@@ -246,7 +246,7 @@ def key_names(schema: RowSchema, spec: TableSpec) -> tuple[str, ...]:
                 raise TableError(
                     f"{spec.qualified}: the topic's keys are single values without a name",
                     hint="Name their column: key_columns: [id].",
-                )
+                ).settled_by("key_columns: [id]")
             names = spec.key_columns
     else:
         names = spec.key_columns
@@ -273,8 +273,8 @@ def sorting_key(schema: RowSchema, spec: TableSpec) -> tuple[str, ...]:
     if not key and not append:
         raise TableError(
             f"{spec.qualified}: the topic has no keys, and {spec.engine.family.value} would merge equal rows into one",
-            hint="Choose --engine append, or name the columns that identify a row with key_columns.",
-        )
+            hint="Set engine: append, or name the columns that identify a row with key_columns.",
+        ).settled_by("engine: append")
     if not spec.order_by:
         return (*(quote(name) for name in key), *(("`_version`",) if append else ()))
     missing = [name for name in key if name not in key_expressions(", ".join(spec.order_by))]
@@ -343,9 +343,9 @@ def _column(
         role = "key" if in_key else "ORDER BY or PARTITION BY"
         raise TableError(
             f"{spec.qualified}: the {role} column {field.name!r} can be null in the source",
-            hint="Declare it NOT NULL at the source, leave it out, or accept it with allow_nullable_key "
+            hint="Declare it NOT NULL at the source, leave it out, or accept it with init.allow_nullable_key "
             "(ClickHouse then sorts nulls as one value).",
-        )
+        ).settled_by("init: {allow_nullable_key: true}")
     kind = clickhouse_type(field.type, spec.types, key=in_key and not field.type.optional, column=field.name)
     default = "" if in_key else default_sql(field.type, kind, names) or ""
     return ColumnPlan(field.name, kind, default, _codec(kind, field.name == first, spec), note=field.type.to_note())

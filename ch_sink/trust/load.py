@@ -20,9 +20,10 @@ from ch_sink.errors import DecodeError, SourceError, StreamFailed, TableError
 from ch_sink.merge import version_column
 from ch_sink.model.address import counted
 from ch_sink.model.policy import ColumnPolicy, Policy
+from ch_sink.observe.step import Step
 from ch_sink.order import layout_for
 from ch_sink.order.version import to_words
-from ch_sink.snapshot import DocumentReader, SourceReader
+from ch_sink.snapshot import DivisibleReader, DocumentReader, SourceReader
 from ch_sink.snapshot.encode import Encode, encoded, encoder, is_sent, same_decimal_text, same_moment_text, source_type
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.model import Family, TargetTable
@@ -279,7 +280,7 @@ def expect_unique(client: Client, table: TargetTable, key: Sequence[str], rows: 
 
 
 _ROWS = 50_000
-_EVERY = 500_000
+_EVERY = 50_000
 
 
 class Filling:
@@ -303,13 +304,15 @@ class Filling:
     ) -> int:
         """Store all rows under one version; returns their number. Raises ChSinkError."""
         total, said = 0, _EVERY
+        expected = reader.estimate() if isinstance(reader, DivisibleReader) else 0
         batches = reader.rows([column.source for column in self.columns], _ROWS)
         for batch in filter(None, until_stopped(batches, self._check)):
             rows = block(table, self.columns, batch, version)
             client.insert(table.qualified, rows, settings=PINNED, doing=f"fill {table.qualified}")
             total += len(batch)
             if total >= said:
-                say(f"{counted(total, 'row')} read")
+                text = f"reading the source: {counted(total, 'row')}"
+                say(Step(text, total / expected if expected >= total else None))
                 said += _EVERY
         return total
 

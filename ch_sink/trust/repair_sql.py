@@ -100,19 +100,25 @@ def _of_each_source(target: Target, offset: int, state: State, *, alone: bool) -
     ``alone``: no database is to come of which nothing has been seen.
     """
     if not offset:
-        return [target.layout.floor - 1]  # the first change has floor + 1, and what leaves its place by it the floor
+        return [v - 1 for v in _versions(target, [(state.epoch, 0)], 0, half=0)]  # below all that is to come
     last = [(state.epoch, offset - 1)]
     if state.strategy in ("", "source_position"):  # no change yet: its position may be below the offset
         last = [(s.epoch, s.commit) for s in state.sources.values()] or [(state.epoch, 0)]
         if not alone and any(is_one_of_several(name) for name in state.sources):
             last.append((state.epoch, 0))  # of a database that has sent nothing yet
+    return _versions(target, last, offset - 1)
+
+
+def _versions(target: Target, places: Sequence[tuple[int, int]], offset: int, half: int = 1) -> list[int]:
+    """The versions of changes of these epochs and commit positions at an offset."""
     words = target.layout.pack(
-        np.array([epoch for epoch, _ in last], dtype=np.int64),
-        to_words([commit for _, commit in last]),
-        np.full(len(last), offset - 1, dtype=np.int64),
-        np.zeros(len(last), dtype=np.int64),
+        np.array([epoch for epoch, _ in places], dtype=np.int64),
+        to_words([commit for _, commit in places]),
+        np.full(len(places), offset, dtype=np.int64),
+        np.zeros(len(places), dtype=np.int64),
+        half,
     )
-    return [to_int(words, at) for at in range(len(last))]
+    return [to_int(words, at) for at in range(len(places))]
 
 
 def ceiling_of(table: TargetTable, key: Sequence[str], last: int) -> int:

@@ -129,7 +129,3 @@ class EngineRun:
     def run(self, plan: list[Batch]) -> None:
         self.runner.run(batches_of(plan, collapsing=self.collapsing))
         self.runner.stop()
-
-
-def without_own(rows: Sequence[Mapping[str, Any]], layout: Layout) -> list[dict[str, Any]]:
-    return [{c.name: row[c.name] for c in layout.table.columns} for row in rows]
