@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ch_sink.merge import version_column
-from ch_sink.table.ddl import partitions_apart
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.views import partitions_apart
 from ch_sink.types.chtype import parse_type, text_in_utc
 from ch_sink.types.column import Column
 from ch_sink.types.sql import OWN, quote

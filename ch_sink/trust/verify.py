@@ -17,6 +17,7 @@ from typing import Any
 from ch_sink.clickhouse import EVERY_TYPE
 from ch_sink.errors import StreamFailed
 from ch_sink.model.address import counted
+from ch_sink.observe.step import Step
 from ch_sink.pipeline.target import Target
 from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import Family, TargetTable
@@ -40,6 +41,7 @@ __all__ = ["FOUND", "Comparison", "Verified", "unpaired", "verified"]
 
 FOUND = 10_000
 """Step of the keys that differ."""
+_WAITING = "waiting for changes that have not arrived yet"
 _ROUNDS = 5
 _PAUSE = 0.2
 """Seconds between two looks at the stream."""
@@ -158,7 +160,9 @@ class Comparison:
         # A whole topic has the values itself, and those that the stream keeps may be of a row that was wrong.
         begun = self.from_source or is_incomplete(subject.ledger, self.topic)
         kept = subject.kept(self.shadow.table) if begun else None
-        self.fold = Fold(subject.client, self.shadow.table, subject.settings, subject.topic, subject.decoder, kept)
+        self.fold = Fold(
+            subject.client, self.shadow.table, subject.settings, subject.topic, subject.decoder, kept, self.say
+        )
         self._open.callback(self.fold.close)
 
     def _read_source(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
@@ -186,7 +190,7 @@ class Comparison:
         _named(self.subject, self.options, self.shape)
         began_at = begin_at_load(self.fold, self.subject.ledger, self.topic)
         offsets = sum(self.reached.values()) - began_at
-        self.say(f"folding {counted(offsets, 'offset')} of {self.topic.topic}")
+        self.say(Step(f"applying changes: {counted(offsets, 'offset')} of {self.topic.topic}", 0.0))
         return self.shape.columns, chosen
 
     def _differences(self, known: tuple[Column, ...], compared: tuple[Column, ...]) -> None:
@@ -251,6 +255,7 @@ class Comparison:
         topic_id, fold = self.topic.topic_id, self.fold
         deadline = time.monotonic() + self.options.patience
         fold.to(self._known())
+        self.say(_WAITING)
         while fold.commit() < self.passes and time.monotonic() < deadline:
             yield
             fold.to(self._known())
@@ -293,6 +298,7 @@ class Comparison:
     def _wait(self, until: dict[int, int]) -> Generator[None, None, bool]:
         """Wait until the stream has applied everything below these offsets; returns whether it has."""
         deadline = time.monotonic() + self.options.patience
+        self.say(_WAITING)
         while True:
             at = self.subject.reached(self.topic.topic_id).applied
             if all(at.get(partition, 0) >= offset for partition, offset in until.items()):
