@@ -138,10 +138,11 @@ class Turn:
             stream = found.stream
             batch[stream] = ranges = stream.cut(found.unread, shares[stream.name])
             stream.begin(self.now, found.topic, found.offsets, ranges)
-        short = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream not in long}
-        rest = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream in long}
-        alone = [{stream: ranges} for stream, ranges in batch.items() if stream.alone]
-        self.batches += [group for group in (short, rest, *alone) if group]
+        groups: dict[tuple[str, bool, str], Batch] = {}
+        for stream, ranges in sorted(batch.items(), key=lambda item: item[0] in long):
+            shared = stream.name if stream.alone else "", stream in long, stream.server
+            groups.setdefault(shared, {})[stream] = ranges
+        self.batches += groups.values()
 
     def _next(self, looked: Looked) -> list[_Planned]:
         """What these streams read; those whose last batch is the longest ago come first, and some may not come."""
