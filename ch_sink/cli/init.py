@@ -141,7 +141,7 @@ def _run(
             except ChSinkError as error:
                 if isinstance(error, (ClickHouseError, ConfigError, BrokerUnavailable)) or not found(config):
                     raise error.about(config.stream_name) if several else error from None
-                failed[config.stream_name] = error
+                failed[config.stream_name] = error.of_one_topic(config.kafka.topic)
     statements = once([statement for one in planned for statement in one.plan.statements])
     if choices.output is not None:
         _write(choices.output, script(statements))

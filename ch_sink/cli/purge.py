@@ -77,7 +77,7 @@ def purge(
         out.progress_done()
         documents.append(done.as_json())
         verb = "removed" if apply else "would remove"
-        more = "" if apply or not done.rows else ": --apply"
+        more = "" if apply or not done.rows else "; add --apply to remove"
         out.say(f"{done.stream}: {verb} {counted(done.rows, 'row')} of {done.table}{more}")
         if done.note:
             out.say(f"  {done.note}")
@@ -106,7 +106,7 @@ def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) 
     for line in done.remains:
         out.say(line)
     if not apply and any(done.rows.values()):
-        out.say("nothing was removed: --apply")
+        out.say("nothing was removed; add --apply to do it")
     out.document(done.as_json())
 
 

@@ -74,7 +74,7 @@ def _outcome(done: "Mended") -> list[str]:
     said = []
     if done.rows:
         rows = counted(done.rows, "row")
-        said = [f"  repaired {rows}"] if done.applied else [f"  would repair {rows}: --apply"]
+        said = [f"  repaired {rows}"] if done.applied else [f"  would repair {rows}; add --apply to write"]
     outcomes = (
         (done.left, "still differ: the stream may have changed them in the meantime; verify again"),
         (done.too_new, "left alone: their versions are above everything that the stream has written"),

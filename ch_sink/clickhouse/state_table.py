@@ -8,7 +8,7 @@ import pyarrow as pa
 from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.failures import Retry
 from ch_sink.errors import ClickHouseUnavailable
-from ch_sink.table.ddl import render
+from ch_sink.table.templates import render
 from ch_sink.types.sql import quote
 
 __all__ = ["HEADERS", "StateTable", "create_statement", "headers_in", "headers_out"]

@@ -87,7 +87,7 @@ class Restored:
         if self._target.policy.columns.source:
             fill = "Other topics have rows there, too: write the missing ones with `ch_sink repair CONFIG --apply`"
         raise StreamFailed(
-            f"stream {self._stream.settings.name}: {lacks}",
+            lacks,
             hint=f"{fill}, then `ch_sink resume CONFIG`; or restore a newer backup.",
         )
 

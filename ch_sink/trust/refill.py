@@ -237,7 +237,13 @@ def new_table(refill: Refill, shape: Shape | None, say: Say, *, begun: bool) -> 
         table = successor.create(shape)
         handover = refill.handover if shape is None else subject.kept(table)
         fold = Fold(
-            subject.client, table, subject.settings, subject.topic, subject.decoder, handover if begun else None
+            subject.client,
+            table,
+            subject.settings,
+            subject.topic,
+            subject.decoder,
+            handover if begun else None,
+            say,
         )
         try:
             yield NewTable(refill if shape is None else refill.of(table), table, fold)
@@ -263,10 +269,10 @@ def of_table(refill: Refill, name: str) -> Refill:
 
 
 @contextmanager
-def other_table(refill: Refill, handover: Handover | None) -> Iterator[NewTable]:
+def other_table(refill: Refill, handover: Handover | None, say: Say) -> Iterator[NewTable]:
     """The table of `of_table`, to be filled. If the context fails, it is empty again."""
     subject = refill.subject
-    fold = Fold(subject.client, subject.table, subject.settings, subject.topic, subject.decoder, handover)
+    fold = Fold(subject.client, subject.table, subject.settings, subject.topic, subject.decoder, handover, say)
     try:
         yield NewTable(refill, subject.table, fold)
     except BaseException:

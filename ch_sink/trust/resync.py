@@ -209,7 +209,7 @@ def _into(refill: Refill, into: str, way: _Way, *, apply: bool, say: Say) -> Res
     if not apply:
         rows, shape = _to_read(other, way.topic, way.against, say), differences_of_shape(table, live)
         return Resynced(refill.stream, name, False, 0, rows, size=refill.successor.size(), shape=shape)
-    with other_table(other, None if way.known else other.subject.kept(table)) as new:
+    with other_table(other, None if way.known else other.subject.kept(table), say) as new:
         passes, _ = _filled(new, way, say)
         if way.known is None:
             _follow(other, new.fold, way.topic, passes, say)

@@ -106,6 +106,7 @@ class Crew:
             config.max_offsets_per_trigger,
             comes_and_goes=self._topics is not None and self._topics.finds(config),
             table=_table(config),
+            server=config.clickhouse.url,
         )
 
     def _connect(self, name: str) -> Coordinator:

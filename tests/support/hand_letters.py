@@ -8,7 +8,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
-from ch_sink.table.ddl import view_of
+from ch_sink.table.views import view_of
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
 from tests.support.hand import Event
