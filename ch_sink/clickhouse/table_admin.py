@@ -10,6 +10,7 @@ from typing import Literal
 
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.failures import RETRYABLE_CODES, Retry
+from ch_sink.clickhouse.fence import SUPERSEDED, await_earlier_inserts
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
@@ -20,7 +21,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.ports import Fence
 from ch_sink.table.ddl import Statement
 from ch_sink.table.evolve import offered
-from ch_sink.table.model import TargetTable, clashes
+from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.truncate import own_rows, truncate_statement
 from ch_sink.table.views import moments_of, view_of
@@ -244,8 +245,26 @@ class ClickHouseTableAdmin:
         planned = planned_rollups(self.client, table, self.rollups, self.policy.columns) if self.rollups else ()
         return replace(table, rollups=planned)
 
-    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
-        execute(self.client, [truncate_statement(table, version, version_column)], of=table)
+    def truncate(
+        self, table: TargetTable, version: int, version_column: str | None, supersede: Callable[[], Sequence[Fence]]
+    ) -> None:
+        if table.engine.family is Family.REPLACING:  # a repeat writes the same versions
+            execute(self.client, [truncate_statement(table, version, version_column)], of=table)
+            return
+        fences = supersede()
+        for fence in fences:
+            await_earlier_inserts(self.client, table, fence, cluster=table.cluster or self.cluster)
+        last = fences[-1]
+        last.check()
+        sql = truncate_statement(table, version, version_column, last.condition)
+        settings: dict[str, str | int] = {"use_query_cache": 0, "select_sequential_consistency": 1}
+        doing = f"truncate {table.qualified}"
+        try:
+            self.client.command(sql, settings=settings, of=table, doing=doing, again=False, query_id=last.query_id)
+        except ClickHouseError as error:
+            if error.code in SUPERSEDED:
+                last.check()
+            raise
 
     def highest_version(self, table: TargetTable) -> int:
         return max_version(self.client, table, empty=-1, condition=own_rows(table, self.policy.columns))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ch_sink.clickhouse import EVERY_TYPE
+from ch_sink.clickhouse import EVERY_TYPE, await_earlier_inserts
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
@@ -31,7 +31,7 @@ from ch_sink.trust.report import Report
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shadow import staying
 from ch_sink.trust.subject import Options, Subject, states_at
-from ch_sink.trust.verify import FOUND, Verified, verified
+from ch_sink.trust.verify import FOUND, Verified, unpaired, verified
 from ch_sink.types.sql import literal
 
 __all__ = [
@@ -100,7 +100,7 @@ def repaired(
             hint="Fill the table again: `ch_sink resync CONFIG --against topic`. Or set key_columns.",
         )
     subject = replace(subject, client=staying(subject.client, subject.table))
-    with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
+    with _alone(subject, apply and needs_stream(subject.table)) as query_id, verified(subject, options, say) as found:
         _expect_inputs(subject, found)
         kept = _kept(subject, found)
         if found.report.unrelated:
@@ -139,7 +139,10 @@ def repaired(
             if noted:
                 _note(subject, found)
             say(f"writing {rows} rows")
-            left = _write(subject, found, statements(found.source, found.target, differences, FOUND, ceilings, kept))
+            mends = statements(found.source, found.target, differences, FOUND, ceilings, kept)
+            left = _write(subject, found, mends, query_id)
+        if apply and found.report.unpaired:
+            left += len(unpaired(subject, found.target))
         if apply and (rows or any(one.different for one in found.report.rollups)):
             refilled(subject, say)
         done = Repaired(found.report, apply, rows, skipped, stuck, unreadable, left)
@@ -148,12 +151,17 @@ def repaired(
         return done
 
 
-def _write(subject: Subject, found: Verified, statements: Iterable[str]) -> int:
+def _write(subject: Subject, found: Verified, statements: Iterable[str], query_id: str) -> int:
     """Execute the repair; returns how many of the rows still differ."""
     found.shadow.expect_own(subject.client)
     for sql in statements:
         subject.client.command(
-            sql, settings=_INSERT, of=subject.table, again=False, doing=f"repair {subject.table.qualified}"
+            sql,
+            settings=_INSERT,
+            of=subject.table,
+            again=False,
+            doing=f"repair {subject.table.qualified}",
+            query_id=query_id,
         )
     left = found.differences.find_among(FOUND + 10, FOUND)
     found.shadow.expect_own(subject.client)
@@ -220,16 +228,22 @@ def _unreadable(subject: Subject) -> str:
 
 
 @contextmanager
-def _alone(subject: Subject, wanted: bool) -> Iterator[None]:
+def _alone(subject: Subject, wanted: bool) -> Iterator[str]:
     """Hold the stream's claim meanwhile, if the repair cannot be ordered against the stream by versions.
 
-    Raises LedgerConflict if a job on this host runs the stream.
+    Gives how the ids of its statements begin: by them a later repair or job finds one whose answer did not come.
+
+    Raises LedgerConflict if a job on this host runs the stream; ClickHouseError.
     """
     if not wanted:
-        yield
+        yield ""
         return
-    subject.ledger.claim(f"repair-{uuid.uuid4().hex[:8]}")
+    claim = subject.ledger.claim(f"repair-{uuid.uuid4().hex[:8]}")
     try:
-        yield
+        topic = subject.topic.state(subject.settings.topic)
+        fences = [subject.ledger.begin(topic.topic_id, p, claim, "repair") for p in sorted(topic.low)]
+        for fence in fences:
+            await_earlier_inserts(subject.client, subject.table, fence, cluster=subject.table.cluster)
+        yield fences[-1].query_id
     finally:
         subject.ledger.release()

@@ -100,6 +100,21 @@ class Side:
             f"WHERE {self.is_among(among)} GROUP BY {KEY}"
         )
 
+    def unpaired(self) -> str:
+        """A query of keys, as `KEY` in hex, whose signs sum up neither to 0 nor to 1. Empty for other engines.
+
+        FINAL hides them: the next merge, or the next change of the key, may show another row or none.
+        """
+        engine = self.table.engine
+        if not self.key or engine.sign_column is None or engine.family is Family.REPLACING:
+            return ""
+        signs = f"sum(toInt64({quote(engine.sign_column)}))"
+        where = f" WHERE {self.condition}" if self.condition else ""
+        return (
+            f"SELECT hex({self.key_hash}) AS {KEY} FROM {self.table.qualified}{where} "
+            f"GROUP BY {KEY} HAVING {signs} NOT IN (0, 1)"
+        )
+
     def is_among(self, keys: str) -> str:
         """The condition on rows of these keys, which shards cannot look up: they are in a table of one server."""
         return f"{self.key_hash} {'GLOBAL IN' if self.table.distributed else 'IN'} ({keys})"
