@@ -106,6 +106,12 @@ class _Planned:
     def offsets(self) -> int:
         return sum(r.end - r.start for r in self.unread)
 
+    @property
+    def uneven(self) -> bool:
+        """Only some of the partitions have a long backlog: what comes to the others waits for the end of the batch."""
+        filled = sum(high > self.topic.low[partition] for partition, high in self.topic.high.items())
+        return 0 < sum(r.end - r.start > LONG for r in self.unread) < filled
+
 
 @dataclass
 class Turn:
@@ -184,7 +190,8 @@ class Turn:
         others = {p.stream for p in long}
         recent = (s for s in self.streams if s.phase is Phase.LIVE and self._is_active(s))
         live = short or any(not s.reading.backlog for s in recent if s not in others)
-        limits = {p.stream.name: in_turn(p.stream.limit) if live else p.stream.limit for p in long}
+        waited = {p.stream for p in long if live or (p.uneven and not self.once)}
+        limits = {p.stream.name: in_turn(p.stream.limit) if p.stream in waited else p.stream.limit for p in long}
         return {
             **fair_shares({p.stream.name: p.offsets for p in short}, {p.stream.name: p.stream.limit for p in short}),
             **fair_shares({p.stream.name: p.offsets for p in long}, limits),

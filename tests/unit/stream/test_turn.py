@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Any
 
+import pytest
+
 from ch_sink.errors import ChSinkError
 from ch_sink.model.values import TopicState
 from ch_sink.stream.lanes import Kind, Report, ThreadLanes
@@ -260,3 +262,14 @@ def test_a_server_that_hangs_keeps_only_its_own_streams_waiting() -> None:
     stopping = lambda: bool(job.read["a"] and job.read["b"])  # noqa: E731
     assert job.run(interval=0.02, slots=lambda: 4, stopping=stopping) == {}
     assert all(waited), "the others wait for the server that hangs"
+
+
+@pytest.mark.parametrize(("other", "looks"), [(10, range(5, 20)), (100_000, range(1, 3))])
+def test_partitions_wait_for_little_of_a_long_backlog_of_another(other: int, looks: range) -> None:
+    """Unless all of them have one."""
+    job = MemoryJob()
+    job.add("a", 1_000_000, other)
+    job.before = lambda _, __: job.grow("a", 1, partition=1)
+    assert job.run(stopping=lambda: job.covered("a").get(0) == 1_000_000) == {}
+    assert sum(partition == 1 for partition, _, _ in job.read["a"]) in looks
+    assert sum(partition == 0 for partition, _, _ in job.read["a"]) in looks
