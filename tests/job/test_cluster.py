@@ -106,29 +106,40 @@ def test_tasks_run_on_both_workers(place: Place, two_workers: Cluster) -> None:
     assert place.differences("mariadb-busy", "mariadb", table) == []
 
 
-def test_a_backlog_brings_executors_where_they_come_and_go(place: Place) -> None:
-    growing = {
-        "spark.executor.memory": "600m",
-        "spark.executor.cores": "1",
-        "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-        "spark.dynamicAllocation.maxExecutors": "3",
-    }
-    small = {"chunk_offsets": 5, "max_offsets_per_trigger": 600}
-    config, topic, records = prepared(place, "mariadb-busy-json_plain", "acct", spark={"conf": growing}, **small)
-    produce(place.kafka, records, topic)
-    most = 0
+_GROWING = """
+import sys, time
+from ch_sink.spark.executor import SparkExecutor
+from ch_sink.spark.session import build_session
+
+conf = {
+    "spark.executor.memory": "600m",
+    "spark.executor.cores": "1",
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.maxExecutors": "3",
+}
+session = build_session("growing", sys.argv[1], conf)
+
+def work(batches):
+    time.sleep(2)
+    yield from batches
+
+slots = 0
+while slots < 3:
+    slots = SparkExecutor(session, {}).slots
+    print(slots, flush=True)
+    session.range(0, slots, 1, slots).mapInArrow(work, "id long").collect()
+session.stop()
+"""
+
+
+def test_work_brings_executors_where_they_come_and_go() -> None:
+    """Spark asks for executors while tasks wait for one."""
     with cluster(workers=2, cores=2, memory="2g") as spark:
-        job = subprocess.Popen(
-            [sys.executable, "-m", "ch_sink", "run", str(config), "--once", "--master", spark.url],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+        found = subprocess.run(
+            [sys.executable, "-c", _GROWING, spark.url], cwd=ROOT, capture_output=True, text=True, timeout=240
         )
-        while job.poll() is None:
-            most = max(most, len(spark.executors()))
-            time.sleep(0.05)
-    assert job.returncode == 0, job.communicate()[0]
-    assert most == 3, "a task waits only if more are offered than run at once"
-    assert place.differences("mariadb-busy", "mariadb", "acct") == []
+    assert found.returncode == 0, found.stderr
+    offered = [int(slots) for slots in found.stdout.split()]
+    assert offered[0] == 1
+    assert offered[-1] == 3
