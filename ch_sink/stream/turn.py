@@ -109,7 +109,7 @@ class _Planned:
     @property
     def uneven(self) -> bool:
         """Only some of the partitions have a long backlog: what comes to the others waits for the end of the batch."""
-        filled = sum(high > self.topic.low[partition] for partition, high in self.topic.high.items())
+        filled = sum(high > self.topic.low.get(partition, 0) for partition, high in self.topic.high.items())
         return 0 < sum(r.end - r.start > LONG for r in self.unread) < filled
 
 

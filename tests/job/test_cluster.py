@@ -1,6 +1,8 @@
 """The job on a real Spark standalone cluster of two workers of one core."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -86,16 +88,31 @@ def test_a_job_is_submitted_with_a_packed_environment(place: Place, two_workers:
     assert place.differences("postgres-busy", "postgres", table) == [], said
 
 
-def test_tasks_run_on_both_workers(place: Place, two_workers: Cluster) -> None:
+def documented(begin: str, spark: Cluster, config: Path) -> list[str]:
+    """The command of docs/cluster.md that begins so, for this cluster and this file."""
+    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    [command] = {found for found in re.findall(r"^(?:.*`)?(\w[^`\n]*)", text, re.MULTILINE) if found.startswith(begin)}
+    ours = {
+        "spark-submit": [str(spark.submit)],
+        "ch_sink": [sys.executable, "-m", "ch_sink"],
+        "spark://host:7077": [spark.url],
+        "shop.yaml": [str(config), "--once"],
+    }
+    return [word for part in shlex.split(command) for word in ours.get(part, [part])]
+
+
+@pytest.mark.parametrize("begin", ["spark-submit --master spark://", "ch_sink run shop.yaml --master spark://"])
+def test_the_documented_command_runs_tasks_on_both_workers(begin: str, place: Place, two_workers: Cluster) -> None:
     stream, table = "mariadb-busy-json_plain", "acct"
     config, topic, records = prepared(place, stream, table, spark={"conf": {"spark.executor.memory": "600m"}})
     produce(place.kafka, records, topic)
     job = subprocess.Popen(
-        [sys.executable, "-m", "ch_sink", "run", str(config), "--once", "--master", two_workers.url],
+        documented(begin, two_workers, config),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
     )
     used: set[str] = set()
     while job.poll() is None:
