@@ -12,9 +12,9 @@ from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
 from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import Source
-from ch_sink.table.ddl import partitions_apart
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
+from ch_sink.table.views import partitions_apart
 from ch_sink.types.sql import columns_in
 
 __all__ = ["Target"]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ch_sink.errors import ConfigError, TableError
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.table.model import Family
+from ch_sink.table.model import SOURCE_TIME, Family
 from ch_sink.types import clickhouse_type
 from ch_sink.types.build import default_sql, without_expression
 from ch_sink.types.chtype import parse_type
@@ -40,7 +40,7 @@ class EngineChoice(StrEnum):
     VERSIONED_COLLAPSING = "versioned-collapsing"
     """``VersionedCollapsingMergeTree(_sign, _version)``"""
     APPEND = "append"
-    """``MergeTree``: every change a row, with ``_op``, ``_sign``, ``_version``."""
+    """``MergeTree``: every change a row, with ``_op``, ``_sign``, ``_version``, ``_source_time``."""
 
     @staticmethod
     def parse(text: str) -> "EngineChoice":
@@ -86,7 +86,12 @@ class EngineChoice(StrEnum):
             EngineChoice.SIGN_REPLACING: (version, sign),
             EngineChoice.COLLAPSING: (sign, version),
             EngineChoice.VERSIONED_COLLAPSING: (sign, version),
-            EngineChoice.APPEND: (("_op", "LowCardinality(String)"), sign, version),
+            EngineChoice.APPEND: (
+                ("_op", "LowCardinality(String)"),
+                sign,
+                version,
+                (SOURCE_TIME, "DateTime64(3, 'UTC')"),
+            ),
         }[self]
 
     def describe(self, column: str) -> str:
@@ -103,6 +108,7 @@ _SYSTEM_COLUMNS = {
     "_version": "order of changes: the highest version of a key is its current row",
     "_is_deleted": "1 for a deleted row",
     "_op": "operation of the change: c insert, u update, d delete, r snapshot",
+    SOURCE_TIME: "time of the change at the source, or of the record in Kafka where the event states none",
 }
 
 
@@ -317,7 +323,7 @@ def system_plans(spec: TableSpec) -> list[ColumnPlan]:
         ColumnPlan(
             name,
             kind,
-            codec="ZSTD(1)" if kind == "UInt128" and spec.codecs else "",
+            codec=_codec(kind, False, spec) or ("ZSTD(1)" if kind == "UInt128" and spec.codecs else ""),
             comment=spec.engine.describe(name),
             system=True,
         )
