@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import (
+    Changes,
     LeftOpen,
     Merged,
     Resolved,
@@ -90,7 +91,7 @@ def merge_chunk(
     if target.collapsing:
         merged = merge_collapsing(batch, resolved, order, scope, target.system)
     elif target.appends:
-        merged = merge_append(batch, resolved, order, target.table, target.system.layout)
+        merged = merge_append(Changes.of(batch, records, order, target.table, target.system.layout), resolved)
     else:
         merged = merge_replacing(batch, resolved, order, scope, target.system, target.policy.changes)
     place = batch.source_index.tolist()
@@ -120,7 +121,7 @@ def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target
             hint="set key_columns, or use a MergeTree table (append mode)",
         )
     bad = _without_old_row(batch, order)
-    merged = merge_multiset(batch, order, target.table, target.system.layout)
+    merged = merge_multiset(Changes.of(batch, records, order, target.table, target.system.layout))
     after = replace(order.state, doubled=state.doubled, closed=state.closed)
     return Outcome(after, _inserts(merged, target), _counted(merged), bad)
 
@@ -198,7 +199,7 @@ def left_to_store(
     with other values replaces the stored one; a delete has no values but those that place it.
 
     Raises:
-        StreamFailed: rows of the table cannot be told apart.
+        StreamFailed: rows of the table cannot be distinguished.
     """
     if target.collapsing or not merged.inserts:
         return Left(merged.inserts, target.collapsing)

@@ -12,9 +12,9 @@ from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
 from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import Source
-from ch_sink.table.ddl import partitions_apart
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
+from ch_sink.table.views import partitions_apart
 from ch_sink.types.sql import columns_in
 
 __all__ = ["Target"]
@@ -39,12 +39,12 @@ class Target:
         """Prepare a table.
 
         Raises:
-            TableError: its version column holds no order above the floor, or it lacks a column that the user adds.
+            TableError: its version column holds no order, or it lacks a column that the user adds.
         """
         _expect_added(table, policy)
         name = version_column(table)
         column = table.column(name) if name else None
-        layout = layout_for(column.type if column else "UInt128", policy.versions.floor)
+        layout = layout_for(column.type if column else "UInt128")
         return Target(table, policy, layout, System.of(table, layout if column else None))
 
     def stored_key(self, key: Sequence[str]) -> tuple[str, ...]:

@@ -15,15 +15,27 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
 from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
+from ch_sink.model.address import counted, grouped
 from ch_sink.model.change import HandoverId
 from ch_sink.model.policy import Policy
+from ch_sink.observe.step import Step
 from ch_sink.order import State, is_one_of_several
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.plans import StreamName
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import DeadLetter, Fact, FinishedRange, HandedOver, Handover, RangeIntent, TableRefilled, TopicFacts
+from ch_sink.ports import (
+    DeadLetter,
+    Fact,
+    Fence,
+    FinishedRange,
+    HandedOver,
+    Handover,
+    RangeIntent,
+    TableRefilled,
+    TopicFacts,
+)
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.ports import StreamPorts, StreamSettings
@@ -88,8 +100,10 @@ class Fold:
         topic: TopicReader,
         decoder: MakeDecoder,
         handover: Handover | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``handover``: where values of key changes are that began before the fold does."""
+        """``handover``: values of key changes that began before the fold. ``say``: is given the progress."""
+        self.say = say
         self._client, self._shadow, self._topic, self._decoder = client, shadow, topic, decoder
         self._settings = replace(settings, name=f"shadow:{settings.name}", policy=lenient(settings.policy, shadow))
         self._ledger = MemoryLedger(self._settings.name)
@@ -198,6 +212,7 @@ class Fold:
         """Fold everything below these offsets. Raises ChSinkError."""
         goal = {partition: max(end, self.at.get(partition, 0)) for partition, end in ends.items()}
         self.at = {**dict.fromkeys(goal, 0), **self.at}
+        total = left = sum(goal[p] - self.at[p] for p in goal)
         while any(self.at[p] < end for p, end in goal.items()):
             reach = plan_ranges(self.at, goal, _LIMIT, self._settings.chunk_offsets)
             ranges = [
@@ -207,6 +222,10 @@ class Fold:
             ]
             self._coordinator.run_batch(ranges, self._execute)
             self.at |= {r.partition: r.end for r in ranges}
+            left -= sum(r.end - r.start for r in ranges)
+            if total > _LIMIT:
+                text = f"applying changes: {grouped(total - left)} of {counted(total, 'offset')}"
+                self.say(Step(text, 1 - left / total))
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         return [run_task(task, self._open_task) for task in tasks]
@@ -267,8 +286,10 @@ class _ShadowAdmin:
     def carry_out(self, table: TargetTable, columns: object, key: object) -> TargetTable:
         return self.table
 
-    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
-        self.inner.truncate(table, version, version_column)
+    def truncate(
+        self, table: TargetTable, version: int, version_column: str | None, supersede: Callable[[], Sequence[Fence]]
+    ) -> None:
+        self.inner.truncate(table, version, version_column, supersede)
 
     def highest_version(self, table: TargetTable) -> int:
         return 0

@@ -10,7 +10,7 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
-from ch_sink.table.ddl import view_of
+from ch_sink.table.views import view_of
 from ch_sink.testing import MemoryTopic
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.report import Report
