@@ -43,7 +43,7 @@ _DEFINITIONS = {
     "row policy": "SELECT arrayStringConcat(arraySort(groupArray(concat(short_name, ' ', select_filter))), ',') "
     "AS definition FROM system.row_policies WHERE database = {database:String} AND table = {table:String}",
 }
-"""The definition of an object, as far as a statement of ``init`` can change it; no row if it does not exist."""
+"""What statements of ``init`` can change of an object's definition; no row if it does not exist."""
 
 
 def run_statement(client: Client, statement: Statement) -> Outcome:
@@ -152,7 +152,7 @@ class Evolution:
     def _recreate_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
         """Recreate the current-state view: a view keeps the columns and types that it was created with.
 
-        So do those of a history at a moment, as far as they exist. A current-state view with other columns is the
+        So do existing views of a history at a moment. A current-state view with other columns is the
         user's own and stays as it is.
         """
         name = f"{after.name}{self.view_suffix}"

@@ -86,7 +86,7 @@ class GroupOffsets(Protocol):
         ...
 
     def last_committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """The offsets that were committed last, as far as they are known. Never raises."""
+        """The known offsets committed last. Never raises."""
         ...
 
     def before_commit(self, topic: str, partitions: Sequence[int], notice: Callable[[dict[int, int]], None]) -> None:

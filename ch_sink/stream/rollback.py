@@ -81,7 +81,7 @@ class Restored:
             return
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
         self._ledger.check_claim()
-        # The source has no former changes, and of rows without a key none that are told apart.
+        # The source has no former changes, and rows without a key cannot be distinguished.
         against = " --against topic" if self._target.appends else ""
         fill = f"Fill the table again with `ch_sink resync CONFIG{against} --apply`"
         if self._target.policy.columns.source:

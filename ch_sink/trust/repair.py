@@ -25,7 +25,7 @@ from ch_sink.trust.repair_sql import (
     rows_move,
     statements,
     too_new,
-    unmendable,
+    unremovable,
 )
 from ch_sink.trust.report import Report
 from ch_sink.trust.rollups import refilled
@@ -35,13 +35,13 @@ from ch_sink.trust.verify import FOUND, Verified, unpaired, verified
 from ch_sink.types.sql import literal
 
 __all__ = [
-    "Mended",
+    "Repaired",
     "repaired",
 ]
 
 _INSERT: dict[str, str | int] = {
     "async_insert": 0,
-    # A row that went wrong twice in the same way is mended twice.
+    # A row that went wrong twice in the same way is repaired twice.
     "insert_deduplicate": 0,
     # A block of two −1 and one +1 is not to become one −1.
     "optimize_on_insert": 0,
@@ -54,7 +54,7 @@ _INSERT: dict[str, str | int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class Repaired:
     """What a repair found, and what it wrote or would write."""
 
     report: Report
@@ -63,17 +63,17 @@ class Mended:
     """Keys whose rows are written, or would be."""
     too_new: int = 0
     """Keys with a version above everything that the stream has written; they are left alone."""
-    unmendable: int = 0
+    unremovable: int = 0
     """Rows that the engine cannot remove."""
     unreadable: int = 0
     """Rows that have columns which the source cannot give, and which the table lacks; they are left alone."""
     left: int = 0
-    """Keys that differ after the repair, too: the stream has changed them since, or the repair could not mend them."""
+    """Keys that still differ after the repair: the stream has changed them since, or the repair could not."""
 
     @property
     def all_mended(self) -> bool:
         """Whether nothing is left, or would be."""
-        return not (self.left or self.too_new or self.unmendable or self.unreadable)
+        return not (self.left or self.too_new or self.unremovable or self.unreadable)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -81,13 +81,15 @@ class Mended:
             "applied": self.applied,
             "repaired": self.rows,
             "too_new": self.too_new,
-            "unmendable": self.unmendable,
+            "unremovable": self.unremovable,
             "unreadable": self.unreadable,
             "left": self.left,
         }
 
 
-def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[str], None] = lambda _: None) -> Mended:
+def repaired(
+    subject: Subject, options: Options, *, apply: bool, say: Callable[[str], None] = lambda _: None
+) -> Repaired:
     """Find what differs and, with ``apply``, write it.
 
     Raises ChSinkError; StreamFailed if no row of the table is in the source, which is likely another table.
@@ -115,14 +117,14 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         )
         lowest, highest = [ceiling_of(subject.table, subject.key, last) for last in limits] if limits else (None, None)
         ceilings = Ceilings.of(lowest, highest, knows_changes=options.against == "topic")
-        if not unmendable(subject.table):
+        if not unremovable(subject.table):
             differences.several(FOUND)
         if forgets_deletes(subject.table):
             newer = no_version_left(found.target, differences, FOUND, ceilings)
         else:
             newer = too_new(subject.table, highest)
         skipped = differences.drop(FOUND, newer) if newer else 0
-        kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
+        kinds = ", ".join(literal(kind) for kind in unremovable(subject.table))
         stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
         unreadable = differences.drop(FOUND, _unreadable(subject)) if kept else 0
         rows = differences.count(FOUND)
@@ -143,7 +145,7 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
             left += len(unpaired(subject, found.target))
         if apply and (rows or any(one.different for one in found.report.rollups)):
             refilled(subject, say)
-        done = Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
+        done = Repaired(found.report, apply, rows, skipped, stuck, unreadable, left)
         if apply and done.all_mended and limits is not None and options.of_all_rows:
             _note_whole(subject, found, limits[1])
         return done

@@ -27,7 +27,7 @@ _PLAIN = frozenset(
 def hashed(column: Column) -> str:
     """Expressions that together are equal exactly where the column's values are; hash functions accept all of them.
 
-    A hash of NULL is NULL, so nulls are told by a flag of their own. Nested types are compared by their text.
+    A hash of NULL is NULL, so nulls have their own flag. Nested types are compared by their text.
     """
     kind, name = parse_type(column.type), quote(column.name)
     plain = kind.bare.name in _PLAIN

@@ -352,7 +352,7 @@ def _named(subject: Subject, options: Options, shape: TargetTable) -> tuple[Colu
 
 
 def _expect_read(named: Sequence[Column], read: Sequence[Column]) -> None:
-    """Raises StreamFailed if the condition cannot be told of the source's rows."""
+    """Raises StreamFailed if the condition cannot be evaluated for the source's rows."""
     if lacking := [column.name for column in named if column not in read]:
         raise StreamFailed(
             f"--where names column {lacking[0]!r}, which cannot be read from the source as the connector sends it",
