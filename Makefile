@@ -2,7 +2,7 @@
 #
 #   make demo        recorded MariaDB and PostgreSQL streams into ClickHouse tables, compared with their source;
 #                    ENGINE=25.8: on an older ClickHouse, one of compose/engines
-#   make test        lint, types, layers and tests (some 13 minutes on two cores)
+#   make test        lint, types, layers and tests (about eight minutes on two cores)
 #   make quick       the tests without servers and long draws
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks in brief (five minutes); make bench-full: all workloads
@@ -63,12 +63,12 @@ lint: $(STAMP)
 
 # Each worker has its own ClickHouse. See docs/testing.md.
 # Lint runs beside them; what it finds is shown last and fails the run.
-test: $(STAMP) java engines
+test: archive engines
 	@$(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 & lint=$$!; \
 	$(WITH_JAVA) $(COMPILED) $(BIN)/pytest -n $(WORKERS) -m "not long"; tests=$$?; \
 	wait $$lint || { cat $(VENV)/lint.log; echo "make lint failed"; exit 1; }; exit $$tests
 
-quick: $(STAMP) java
+quick: archive
 	$(WITH_JAVA) $(COMPILED) $(BIN)/pytest -n $(WORKERS) -m "not slow and not long"
 
 test-long: $(STAMP) java every-engine

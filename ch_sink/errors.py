@@ -24,10 +24,12 @@
     ├── StreamFailed             the stream stops: what policy or the data demanded
     └── StreamsFailed            several streams of a job stopped; ``failures`` has the error of each
 
-An error carries ``temporary``, whether waiting may mend it, ``hint``, the next step for the reader, and the process's
+An error carries ``temporary``, whether waiting may help, ``hint``, the next step for the reader, and the process's
 exit code. Texts name the file, key, record or column concerned and never a secret.
 """
 
+import re
+import textwrap
 from collections.abc import Mapping
 from copy import copy
 from typing import Self
@@ -75,7 +77,9 @@ class ChSinkError(Exception):
 
     exit_code: int = 1
     temporary = False
-    """Waiting may mend it: a server is away, or busy with itself."""
+    """Waiting may help: a server is unavailable or busy."""
+    setting = ""
+    """The key of the configuration that settles it, as a line of YAML, such as ``engine: append``."""
     denied = False
     """Kafka or the schema registry refuses the user. What helps, a right or another password, is not seen from here."""
 
@@ -92,6 +96,20 @@ class ChSinkError(Exception):
         error = copy(self)
         error.message, error.hint = f"{what}: {self.message}", hint or self.hint
         error.args = (error.message,)
+        return error
+
+    def settled_by(self, setting: str) -> Self:
+        """The same error with its `setting`."""
+        error = copy(self)
+        error.setting = setting
+        return error
+
+    def of_one_topic(self, topic: str) -> Self:
+        """The same error of a file of many topics: the hint ends with the exception to paste, if one settles it."""
+        error = copy(self)
+        if self.setting:
+            lines = (f"  - match: {re.escape(topic)}", f"    {self.setting}")
+            error.hint = "\n".join(((self.hint or "") + " As an exception for this topic:", "tables:", *lines)).strip()
         return error
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -229,7 +247,7 @@ class StreamsFailed(ChSinkError):
         for stream, error in failures.items():
             lines.append(f"  {stream}: {error}")
             if error.hint:
-                lines.append(f"    next: {error.hint}")
+                lines += textwrap.indent(f"next: {error.hint}", "    ").splitlines()
         super().__init__("\n".join(lines))
         self.failures = dict(failures)
         self.exit_code = max(error.exit_code for error in failures.values())

@@ -11,6 +11,7 @@ import typer
 from ch_sink.cli.each_stream import EachStream
 from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError
+from ch_sink.observe.step import Step
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
@@ -116,7 +117,12 @@ def share_of(text: str) -> float:
 
 def say_to(out: Output, about: str = "") -> Callable[[str], None]:
     """Shows what is being done. ``about``: what the lines begin with."""
-    return lambda text: out.doing(f"{about}: {text}" if about else text)
+
+    def say(text: str) -> None:
+        line = f"{about}: {text}" if about else text
+        out.doing(Step(line, text.share) if isinstance(text, Step) else line)
+
+    return say
 
 
 @dataclass(slots=True)

@@ -88,14 +88,17 @@ class _Demo:
         self._step("4. Apply the changes to ClickHouse: ch_sink run")
         started.spark.result()
         self._carry(configs)
+        early = [self._rolled_up(*pair) for pair in zip(STREAMS, configs, strict=True)]
 
-        self._step("5. Rewind two streams, and read their topics again from the start")
-        self._carry_again([c for c, stream in zip(configs, STREAMS, strict=True) if stream.table == "kc"])
+        self._step("5. Produce the later changes of one table, and read the topic of another again from the start")
+        self._add(started, STREAMS)
+        later = [c for c, stream in zip(configs, STREAMS, strict=True) if stream.first is not None]
+        self._carry_again(configs[:1], later)
 
         self._step("6. Compare the tables with their source")
         different = sum(self._compare(*pair) for pair in zip(STREAMS, configs, strict=True))
         self._step("7. Compare a rollup with GROUP BY over its source, after all these updates and deletes")
-        different += sum(self._compare_rollup(*pair) for pair in zip(STREAMS, configs, strict=True))
+        different += sum(self._compare_rollup(*one) for one in zip(STREAMS, configs, early, strict=True))
         out.say()
         seconds = time.monotonic() - began
         if different:
@@ -151,6 +154,13 @@ class _Demo:
             self.out.say(f"   {stream.topic}: {counted(count, 'record')} ({stream.what})")
         return configs
 
+    def _add(self, started: _Started, streams: "Sequence[DemoStream]") -> None:
+        from ch_sink.local.demo import add_later
+
+        for stream in streams:
+            if count := add_later(started.kafka, self.fixtures, stream):
+                self.out.say(f"   {stream.topic}: {counted(count, 'record')} more")
+
     def _make_tables(self, configs: "Sequence[Config]") -> None:
         from ch_sink.cli.init import make_tables
 
@@ -167,7 +177,7 @@ class _Demo:
         self.stop.check()
         show_summaries(self.out, summaries)
 
-    def _carry_again(self, configs: "Sequence[Config]") -> None:
+    def _carry_again(self, configs: "Sequence[Config]", others: "Sequence[Config]") -> None:
         from ch_sink.discovery.wiring import client_of
         from ch_sink.local.demo import stored_count
         from ch_sink.wiring.streams import rewind_stream
@@ -175,30 +185,32 @@ class _Demo:
         before = [stored_count(client_of(c), c.clickhouse.database, c.clickhouse.table) for c in configs]
         for config in configs:
             rewind_stream(config)
-        self._carry(configs)
+        self._carry([*configs, *others])
         for config, count in zip(configs, before, strict=True):
             after = stored_count(client_of(config), config.clickhouse.database, config.clickhouse.table)
             name = f"{config.clickhouse.database}.{config.clickhouse.table}"
             self.out.say(f"   {name}: {counted(count, 'stored row')} before, {after} after")
 
-    def _compare_rollup(self, stream: "DemoStream", config: "Config") -> int:
-        """Print a rollup next to the source's groups; returns how many differ."""
+    def _rolled_up(self, stream: "DemoStream", config: "Config") -> list[tuple[str, ...]]:
+        """The groups of the stream's rollup, if it has one."""
         from ch_sink.discovery.wiring import client_of
-        from ch_sink.local.demo import grouped, rolled_up, truth_of
+        from ch_sink.local.demo import rolled_up
+
+        return rolled_up(client_of(config), stream) if config.rollups else []
+
+    def _compare_rollup(self, stream: "DemoStream", config: "Config", early: list[tuple[str, ...]]) -> int:
+        """Print a rollup, as it was and as it is, next to the source's groups; returns how many differ."""
+        from ch_sink.local.demo import grouped, truth_of
 
         if not config.rollups:
             return 0
-        source, stored = grouped(truth_of(self.fixtures, stream)), rolled_up(client_of(config), stream)
-        wrong = sorted(set(source) ^ set(stored))
-        shown = [group for group in source if group in stored][:_SHOWN]
+        source, stored = grouped(truth_of(self.fixtures, stream)), self._rolled_up(stream, config)
+        wrong = sorted({group[0] for group in set(source) ^ set(stored)})
+        shown = list(dict.fromkeys((*wrong, *(group[0] for group in source))))[: _SHOWN + len(wrong)]
+        sides = {"rollup before": early, "rollup now": stored, "source": source}
         self.out.table(
             ["", "k", "rows", "sum of id"],
-            [
-                [side, *group]
-                for group in (*wrong, *shown)
-                for side, has in (("source", source), ("rollup", stored))
-                if group in has
-            ],
+            [[side, *group] for k in shown for side, groups in sides.items() for group in groups if group[0] == k],
         )
         self.out.say(f"{counted(len(source), 'group')}, {f'{len(wrong)} not equal' if wrong else 'all equal'}")
         return len(wrong)

@@ -141,13 +141,15 @@ def _run(
             except ChSinkError as error:
                 if isinstance(error, (ClickHouseError, ConfigError, BrokerUnavailable)) or not found(config):
                     raise error.about(config.stream_name) if several else error from None
-                failed[config.stream_name] = error
+                failed[config.stream_name] = error.of_one_topic(config.kafka.topic)
     statements = once([statement for one in planned for statement in one.plan.statements])
     if choices.output is not None:
         _write(choices.output, script(statements))
         out.note(f"wrote {len(statements)} statements to {choices.output}")
     elif not choices.apply:
         out.sql(script(statements))
+        if out.interactive:
+            out.note("nothing was changed; add --apply to run these statements")
     if choices.apply:
         done: set[tuple[str, Statement]] = set()
         for one in planned:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ch_sink.errors import ChSinkError
+from ch_sink.observe.step import Step
 from ch_sink.wiring.process import Stop
 
 __all__ = ["Output"]
@@ -25,6 +26,9 @@ _WIDE = 200
 """Columns of a table that goes to a file or pipe."""
 _EVERY = 10.0
 """Seconds between two lines of progress that do not go to a terminal."""
+_ERASE = "\r\x1b[2K"
+_WIDTH = 20
+"""Characters of a progress bar."""
 _STYLE: Mapping[str, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -38,6 +42,8 @@ class Output:
         self._out = Console(file=sys.stdout, highlight=False, soft_wrap=width is not None, width=width)
         self._err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
         self._next_line = time.monotonic() + _EVERY
+        self._line: Literal["none", "passing", "kept"] = "none"
+        """What stands on the line of the cursor."""
 
     @property
     def interactive(self) -> bool:
@@ -47,41 +53,49 @@ class Output:
     def say(self, text: str = "", style: str | None = None) -> None:
         """A line of the result."""
         if not self.as_json:
+            self.progress_done()
             self._out.print(Text(text, style=style or ""))
 
     def note(self, text: str) -> None:
         """A line about what is being done."""
+        self.progress_done()
         self._err.print(Text(text, style="dim"))
 
     def warn(self, text: str) -> None:
         """Something that the reader should know, although the command continues."""
+        self.progress_done()
         self._err.print(Text.assemble(("warning: ", "yellow"), text))
-
-    _unfinished = False
 
     def progress(self, text: str) -> None:
         """A line that replaces the one before it on a terminal, and follows it elsewhere."""
         if self.interactive:
-            self._err.file.write("\r\x1b[2K" + text[: self._err.width - 1])
-            self._err.file.flush()
-            self._unfinished = True
+            self._rewrite(Text(text), passing=False)
         else:
             self._err.print(Text(text))
 
     def doing(self, text: str) -> None:
-        """What a long command is doing: every step on a terminal, a line each ten seconds elsewhere."""
+        """What a long command is doing: every step on a terminal, with a bar if it is a `Step`; a line each ten
+        seconds elsewhere.
+        """
         if self.interactive:
-            self.progress(text)
+            share = text.share if isinstance(text, Step) else None
+            self._rewrite(Text(text) if share is None else Text.assemble(*_bar(share), text), passing=True)
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _EVERY
             self._err.print(Text(text))
 
     def progress_done(self) -> None:
-        """Keep the last progress line."""
-        if self._unfinished:
-            self._err.file.write("\n")
+        """End the progress line: what :meth:`progress` showed stays, what was being done is erased."""
+        if self._line != "none":
+            self._err.file.write(_ERASE if self._line == "passing" else "\n")
             self._err.file.flush()
-            self._unfinished = False
+            self._line = "none"
+
+    def _rewrite(self, line: Text, *, passing: bool) -> None:
+        line.truncate(self._err.width - 1)
+        self._err.file.write(_ERASE)
+        self._err.print(line, end="")
+        self._line = "passing" if passing else "kept"
 
     def sql(self, text: str) -> None:
         """SQL, ready to paste."""
@@ -153,6 +167,7 @@ class Output:
 
     def error(self, error: ChSinkError, *, debug: bool = False) -> None:
         """What went wrong and what to do next; the traceback only on request."""
+        self.progress_done()
         if debug:
             self._err.print(Text("".join(traceback.format_exception(error)).rstrip(), style="dim"))
         self._err.print(Text.assemble(("error: ", "bold red"), str(error)))
@@ -161,12 +176,19 @@ class Output:
 
     def crash(self, error: Exception, *, debug: bool) -> None:
         """An unexpected error."""
+        self.progress_done()
         if debug:
             self._err.print(Text("".join(traceback.format_exception(error)).rstrip(), style="dim"))
         first = (str(error).splitlines() or [""])[0]
         self._err.print(Text.assemble(("error: ", "bold red"), f"unexpected {type(error).__name__}: {first}"))
         if not debug:
             self._err.print(Text.assemble(("next: ", "bold"), "run the command again with --debug to see where"))
+
+
+def _bar(share: float) -> tuple[tuple[str, str], ...]:
+    """A bar, and the share in percent."""
+    full = round(share * _WIDTH)
+    return ("━" * full, "green"), ("─" * (_WIDTH - full), "dim"), (f" {share:4.0%}  ", "bold")
 
 
 def _cell(value: object) -> str:

@@ -41,9 +41,10 @@ def purge(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove rows from the disk that were deleted longer ago than ``purge_after``, where no older change can come.
+    """Remove rows from the disk that were deleted longer ago than purge_after.
 
-    With --key all that the sink stores of one key goes, and the command says what remains. Exit code 1 if refused.
+    A row stays while an older change could still arrive. With --key everything stored of one key is removed, and the
+    result lists what the command cannot reach. Exit code 1 if refused.
     """
     from ch_sink.model.address import counted
     from ch_sink.trust.purge import purge_stream
@@ -77,7 +78,7 @@ def purge(
         out.progress_done()
         documents.append(done.as_json())
         verb = "removed" if apply else "would remove"
-        more = "" if apply or not done.rows else ": --apply"
+        more = "" if apply or not done.rows else "; add --apply to remove"
         out.say(f"{done.stream}: {verb} {counted(done.rows, 'row')} of {done.table}{more}")
         if done.note:
             out.say(f"  {done.note}")
@@ -106,7 +107,7 @@ def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) 
     for line in done.remains:
         out.say(line)
     if not apply and any(done.rows.values()):
-        out.say("nothing was removed: --apply")
+        out.say("nothing was removed; add --apply to do it")
     out.document(done.as_json())
 
 

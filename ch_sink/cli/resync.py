@@ -9,7 +9,8 @@ from ch_sink.cli.comparing import truth_of
 from ch_sink.cli.each_stream import EachStream
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, one_stream
 from ch_sink.cli.output import Output
-from ch_sink.model.address import counted
+from ch_sink.model.address import counted, grouped
+from ch_sink.observe.step import Step
 
 if TYPE_CHECKING:
     from ch_sink.trust.resync import Resynced
@@ -54,10 +55,10 @@ def resync(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fill each table anew from its source while the stream and its readers go on; rows whose deletes were lost go.
+    """Fill tables from the source or the topic, and swap them in, while the stream and readers continue.
 
-    A new table is filled beside the old one and takes its place in one step; the first load of an empty table is the
-    same. It has the engine, order_by, partition_by, ttl and columns that the file states. Without --apply nothing is
+    A new table is filled beside the old one and takes its place in one step. It has the engine, order_by,
+    partition_by, ttl and columns of the file. An empty table is loaded for the first time. Without --apply nothing is
     written.
     """
     from ch_sink.trust.resync import resynced
@@ -74,7 +75,13 @@ def resync(
             chosen = truth_of(config, against)
             with each.guard(config):
                 refill = refill_of(config, patience, context.obj.check)
-                done = resynced(refill, apply=apply, against=chosen, into=into, say=out.note)
+                done = resynced(
+                    refill,
+                    apply=apply,
+                    against=chosen,
+                    into=into,
+                    say=lambda text: out.doing(text) if isinstance(text, Step) else out.note(text),
+                )
                 documents.append(done.as_json())
                 for line in _planned(done, chosen) if not apply else _done(done, into):
                     out.say(line)
@@ -83,9 +90,10 @@ def resync(
 
 def _planned(done: "Resynced", against: str) -> Iterator[str]:
     what = counted(done.rows, "row" if against == "source" else "offset")
-    yield f"{done.table}: would be filled from {what} of the {against}, has {counted(done.before, 'row')}: --apply"
+    has = counted(done.before, "row")
+    yield f"{done.table}: has {has}, would be filled from {what} of the {against}; add --apply to do it"
     if done.size:
-        yield f"needs room for a second table beside the stream's, which takes {done.size / 2**20:,.1f} MiB"
+        yield f"needs room for a second table; the present one takes {done.size / 2**20:,.1f} MiB"
     yield from (f"  {change}" for change in done.shape)
 
 
@@ -97,7 +105,7 @@ def _done(done: "Resynced", into: str) -> Iterator[str]:
         yield f"{done.table}: {counted(done.rows, 'row')}; the stream continues at offset {places}"
     else:
         yield (
-            f"{done.table}: {counted(done.rows, 'row')}, before {done.before}; "
+            f"{done.table}: {counted(done.rows, 'row')}, {grouped(done.before)} before; "
             f"the stream paused for {done.paused:.1f} seconds"
         )
     yield from (f"  {change}" for change in done.shape)

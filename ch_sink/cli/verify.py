@@ -105,9 +105,10 @@ def _once(
     found: dict[str, Report] = {}
 
     def begin(config: "Config") -> Comparison:
-        place = f"{config.stream_name} ({len(found) + len(each.failed) + 1} of {len(streams)})"
         subject, chosen = case_of(config, against, options, stop.check)
-        return Comparison(subject, chosen, say_to(out, place if len(streams) > 1 else config.stream_name))
+        table = f"{config.clickhouse.database}.{config.clickhouse.table}"
+        which = f"{table} ({len(found) + len(each.failed) + 1} of {len(streams)})"
+        return Comparison(subject, chosen, say_to(out, which if len(streams) > 1 else table))
 
     def reports() -> "list[Report]":
         return [found[config.stream_name] for config in streams if config.stream_name in found]

@@ -19,7 +19,7 @@ from ch_sink.model.policy import ColumnPolicy
 from ch_sink.ports import Fence
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import Rollup, RollupChoice
-from ch_sink.table.rollup_plan import expect_rollups, probe, rollup_of
+from ch_sink.table.rollup_plan import expect_rollups, expect_row_functions, names_in, probe, rollup_of, syntax_probe
 from ch_sink.types.arrow import sent_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import literal, quote
@@ -56,7 +56,24 @@ def planned_rollups(
         except ClickHouseError as error:
             raise _refused(client, table, choice, error) from None
         made.append(rollup_of(table, choice, [str(row["type"]) for row in found]))
+    if choices:
+        trees = [str(row["explain"]) for row in client.rows(syntax_probe(choices), doing="parse the rollups")]
+        expect_row_functions(table, choices, trees, _functions(client, names_in(trees)))
     return tuple(made)
+
+
+def _functions(client: Client, names: Sequence[str]) -> dict[str, bool]:
+    """Those of these names that are functions: whether they are built in, of one row, and not said to vary."""
+    found = client.rows(
+        "SELECT name, case_insensitive, NOT is_aggregate AND origin = 'System' AS plain, "
+        "COLUMNS('^deterministic$') FROM system.functions WHERE lower(name) IN {names:Array(String)}",
+        {"names": [name.lower() for name in names]},
+        doing="look at the functions of the rollups",
+    )
+    judged = {str(row["name"]): bool(row["plain"]) and row.get("deterministic", 1) == 1 for row in found}
+    folded = {str(row["name"]).lower(): str(row["name"]) for row in found if row["case_insensitive"]}
+    spelt = {name: name if name in judged else folded.get(name.lower(), "") for name in names}
+    return {name: judged[known] for name, known in spelt.items() if known}
 
 
 def _refused(client: Client, table: TargetTable, choice: RollupChoice, error: ClickHouseError) -> TableError:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.failures import RETRYABLE_CODES, Retry
+from ch_sink.clickhouse.fence import SUPERSEDED, await_earlier_inserts
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
@@ -18,11 +19,12 @@ from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.ports import Fence
-from ch_sink.table.ddl import AT_VERSION, Statement, at_version_of, view_of
+from ch_sink.table.ddl import Statement
 from ch_sink.table.evolve import offered
-from ch_sink.table.model import TargetTable, clashes
+from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.truncate import own_rows, truncate_statement
+from ch_sink.table.views import moments_of, view_of
 from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import TypeChoices
@@ -41,7 +43,7 @@ _DEFINITIONS = {
     "row policy": "SELECT arrayStringConcat(arraySort(groupArray(concat(short_name, ' ', select_filter))), ',') "
     "AS definition FROM system.row_policies WHERE database = {database:String} AND table = {table:String}",
 }
-"""The definition of an object, as far as a statement of ``init`` can change it; no row if it does not exist."""
+"""What statements of ``init`` can change of an object's definition; no row if it does not exist."""
 
 
 def run_statement(client: Client, statement: Statement) -> Outcome:
@@ -150,8 +152,8 @@ class Evolution:
     def _recreate_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
         """Recreate the current-state view: a view keeps the columns and types that it was created with.
 
-        So does the view at a commit, if there is one. A current-state view with other columns is the user's own and
-        stays as it is.
+        So do existing views of a history at a moment. A current-state view with other columns is the
+        user's own and stays as it is.
         """
         name = f"{after.name}{self.view_suffix}"
         for attempt in range(_RETRY.attempts):
@@ -165,9 +167,8 @@ class Evolution:
             if attempt and shown.keys() == mine.keys():
                 return  # the view may cast its columns
             try:
-                moment = at_version_of(after, key, cluster=self.cluster)
-                if moment and self._has_view(after.name + AT_VERSION):
-                    execute(self.client, [moment])
+                moments = moments_of(after, key, cluster=self.cluster).items()
+                execute(self.client, [sql for end, sql in moments if self._has_view(after.name + end)])
                 execute(self.client, [view_of(after, key, suffix=self.view_suffix, cluster=self.cluster)])
             except ClickHouseError as error:
                 if error.code not in _CONCURRENT or attempt == _RETRY.attempts - 1:
@@ -244,8 +245,26 @@ class ClickHouseTableAdmin:
         planned = planned_rollups(self.client, table, self.rollups, self.policy.columns) if self.rollups else ()
         return replace(table, rollups=planned)
 
-    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
-        execute(self.client, [truncate_statement(table, version, version_column)], of=table)
+    def truncate(
+        self, table: TargetTable, version: int, version_column: str | None, supersede: Callable[[], Sequence[Fence]]
+    ) -> None:
+        if table.engine.family is Family.REPLACING:  # a repeat writes the same versions
+            execute(self.client, [truncate_statement(table, version, version_column)], of=table)
+            return
+        fences = supersede()
+        for fence in fences:
+            await_earlier_inserts(self.client, table, fence, cluster=table.cluster or self.cluster)
+        last = fences[-1]
+        last.check()
+        sql = truncate_statement(table, version, version_column, last.condition)
+        settings: dict[str, str | int] = {"use_query_cache": 0, "select_sequential_consistency": 1}
+        doing = f"truncate {table.qualified}"
+        try:
+            self.client.command(sql, settings=settings, of=table, doing=doing, again=False, query_id=last.query_id)
+        except ClickHouseError as error:
+            if error.code in SUPERSEDED:
+                last.check()
+            raise
 
     def highest_version(self, table: TargetTable) -> int:
         return max_version(self.client, table, empty=-1, condition=own_rows(table, self.policy.columns))

@@ -41,6 +41,7 @@ from ch_sink.model.policy import (
     VersionPolicy,
 )
 from ch_sink.table.rollup import RollupChoice
+from ch_sink.table.views import MOMENTS
 
 __all__ = ["SOURCE_KINDS", "ColumnsSection", "Config", "SourceSection"]
 
@@ -221,7 +222,7 @@ class Config(Section):
     discovery_interval: Seconds = Field(default=30.0, gt=0)
     """How often a job of many topics looks for new ones."""
     retry_for: Patience = 3600.0
-    """How long a server that does not answer is waited for; None: for ever (``unlimited``)."""
+    """How long unavailable servers are retried; None: for ever (``unlimited``)."""
 
     document: DocumentSection = DocumentSection()
     tables: TablesSection = TablesSection()
@@ -252,7 +253,7 @@ class Config(Section):
             raise ValueError("rollups and merge: true exclude each other: a rollup has one stream that fills it")
         names = [name for rollup in self.rollups for name in (rollup, f"{rollup}_current")]
         table = self.clickhouse.table
-        own = {table, f"{table}_current", f"{table}_at_version", *self.tables.model_dump().values()}
+        own = {table, f"{table}_current", *(table + end for end in MOMENTS), *self.tables.model_dump().values()}
         if taken := sorted({name for name in names if name in own or names.count(name) > 1}):
             raise ValueError(f"rollups has the name {taken[0]!r}, which is taken; give the rollup another one")
         return self
@@ -304,7 +305,7 @@ class Config(Section):
 
     def policy(self) -> Policy:
         """The choices on which decoding, ordering and merging depend."""
-        flattened, document, version = self.flattened, self.document, self.version
+        flattened, document = self.flattened, self.document
         return Policy(
             values=ValuePolicy(
                 out_of_range=self.out_of_range,
@@ -322,7 +323,7 @@ class Config(Section):
             ),
             keys=KeyPolicy(columns=self.key_columns, ignored=self._ignored),
             documents=DocumentPolicy(document.column, tuple(document.columns.items()), document.form, document.keys),
-            versions=VersionPolicy(version.strategy, version.floor, self.redelivery_scan),
+            versions=VersionPolicy(self.version.strategy, self.redelivery_scan),
             changes=ChangePolicy(
                 deletes=self.deletes,
                 truncate=self.truncate,

@@ -70,7 +70,7 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # time_precision: adaptive
 # placeholder: __debezium_unavailable_value
 # document: {column: document, form: plain, keys: plain, columns: {city: address.city}}
-# version: {strategy: auto, floor: 0}
+# version: {strategy: auto}
 # redelivery_scan: 10000
 
 # Where to start, and how much at a time

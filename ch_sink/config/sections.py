@@ -327,8 +327,6 @@ class VersionSection(Section):
     """How row versions are computed."""
 
     strategy: Literal["auto", "source_position", "kafka_offset", "source_time"] = "auto"
-    floor: int = Field(default=0, ge=0)
-    """Versions start above this number; needed if another sink wrote the table before."""
 
 
 class DocumentSection(Section):

@@ -33,8 +33,8 @@ from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, T
 from ch_sink.model.address import counted
 from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
-from ch_sink.table.checks import Finding, check_table
-from ch_sink.table.ddl import view_of
+from ch_sink.table.checks import Finding, check_table, keyless_finding
+from ch_sink.table.ddl import views_of
 from ch_sink.table.evolve import diff
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.fits import type_findings
@@ -111,6 +111,8 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
         partitions=partitions,
     )
+    if schema is not None and not schema.key and key and (keyless := keyless_finding(table, partitions)) is not None:
+        yield keyless
     if seen.connector and refusal(seen.connector) is None:
         yield from order_findings(seen.connector, table, config.policy())
     try:
@@ -217,7 +219,7 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
 
 
 def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: TargetTable) -> Iterator[Finding]:
-    """The sink's own tables and the view."""
+    """The sink's own tables and the views."""
     names = config.tables
     wanted = {
         "ledger": names.ledger,
@@ -226,10 +228,10 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
         "pending": names.pending,
         "column types": names.columns,
     }
-    view = f"{table.name}_current"
+    views = {view.name: view.sql for view in views_of(table, key, table_spec(config))}
     found = client.rows(
         "SELECT name FROM system.tables WHERE database = {database:String} AND name IN {names:Array(String)}",
-        {"database": config.state_database, "names": [*wanted.values(), view]},
+        {"database": config.state_database, "names": [*wanted.values(), *views]},
         doing="look for the sink's tables",
     )
     existing = {str(row["name"]) for row in found}
@@ -241,12 +243,12 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
             # Without this table each column's comment and type decide, as in older versions: a warning is enough.
             level: Literal["warn", "fail"] = "warn" if title == "column types" else "fail"
             yield Finding(level, title, f"{where} does not exist", "ch_sink init CONFIG --apply")
-    if view in existing:
-        yield Finding("ok", "view", f"{quote(table.database)}.{quote(view)}")
-    else:
-        yield Finding(
-            "warn", "view", f"{quote(table.database)}.{quote(view)} does not exist", view_of(table, key) + ";"
-        )
+    for view, sql in views.items():
+        where = f"{quote(table.database)}.{quote(view)}"
+        if view in existing:
+            yield Finding("ok", "view", where)
+        else:
+            yield Finding("warn", "view", f"{where} does not exist", f"{sql};")
 
 
 def _rollups(config: Config, client: Client, table: TargetTable) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -23,11 +24,12 @@ from ch_sink.discovery.value_findings import refuted_comments, value_findings, w
 from ch_sink.discovery.wiring import client_of, key_columns, table_spec, topic_offsets
 from ch_sink.errors import AccessDenied, ChSinkError, ClickHouseError, TableError, TableNotFound
 from ch_sink.table.checks import Finding, deletes_finding
-from ch_sink.table.ddl import Statement, init_statements
+from ch_sink.table.ddl import Statement, init_statements, made_table
 from ch_sink.table.evolve import alter, altering, existing_statements, planned_table, unseen_statements
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
 from ch_sink.table.other_sinks import unused_mark
 from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.table.views import LIFE
 from ch_sink.types.connect import RowSchema
 
 __all__ = [
@@ -47,7 +49,7 @@ class InitPlan:
     spec: TableSpec
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """What is wrong with the settings, as far as the sampled values and the table's rows show it."""
+    """What the sampled values and the table's rows show to be wrong with the settings."""
 
 
 def plan_init(
@@ -80,7 +82,7 @@ def plan_init(
             raise ChSinkError(
                 f"the columns of the table are unknown: {seen.why}",
                 hint="Run init again once the topic holds change events, or create the table by hand.",
-            )
+            ).settled_by("skip: true")
         return replace(_unseen(config, seen.why, existing, spec), findings=_other_rows(config, client, existing, None))
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
@@ -99,6 +101,7 @@ def plan_init(
             notes.append(_guessed(seen, f"of the added columns ({', '.join(added)})"))
         table = planned_table(existing, schema_for(seen, existing) or seen.schema, spec)
         statements += _rollups(config, client, table, notes)
+        notes += _lacking_views(existing)
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         found += _other_rows(config, client, existing, schema_for(seen, existing))
         return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
@@ -110,6 +113,7 @@ def plan_init(
     if seen.schema.inferred and seen.connector != "mongodb":
         notes.append(_guessed(seen, "of the new columns"))
     rollups = _rollups(config, client, planned_table(None, seen.schema, spec), notes)
+    notes += _lacking_views(made_table(seen.schema, spec))
     return InitPlan(spec.table, (*init_statements(seen.schema, spec), *rollups), spec, tuple(notes))
 
 
@@ -123,6 +127,19 @@ def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) ->
     return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), spec, (note,))
 
 
+def _lacking_views(table: TargetTable) -> Iterator[str]:
+    """Why a history has no views at a time."""
+    if table.engine.family is not Family.MERGE_TREE or table.column("_version") is None:
+        return
+    if table.column(SOURCE_TIME) is None:
+        yield (
+            f"{table.qualified} has no column {SOURCE_TIME}, and the times of its rows are not known: it gets no views "
+            f"{table.name}_at and {table.name}_history. `ch_sink resync CONFIG` fills a table that has them"
+        )
+    elif own := [column.name for column in table.stored_columns if column.name in LIFE]:
+        yield f"{table.name}_history is left out: the source has a column {own[0]} of its own"
+
+
 def _other_rows(
     config: Config, client: Client | None, existing: TargetTable, schema: RowSchema | None
 ) -> tuple[Finding, ...]:
@@ -131,7 +148,7 @@ def _other_rows(
     if client is not None:
         with suppress(AccessDenied):  # who creates tables need not be allowed to read them
             found.append(other_rows(config, client, existing, key_columns(config, schema, existing)))
-    return tuple(finding for finding in found if finding is not None)
+    return tuple(finding for finding in found if finding is not None and finding.level != "ok")
 
 
 def _rollups(config: Config, client: Client | None, table: TargetTable, notes: list[str]) -> list[Statement]:
@@ -223,8 +240,10 @@ def _cannot(config: Config, error: ChSinkError) -> ChSinkError:
     """The error, from what to do about a topic that no table can follow."""
     if isinstance(error, ClickHouseError):
         return error
-    return type(error)(
-        f"no table can be created for topic {config.kafka.topic}: {error.message}",
-        hint=f"{error.hint or ''} If the topic does not carry change events, skip it with an exception under "
-        f"`tables:`: `match: {config.kafka.topic}` and `skip: true`.".strip(),
-    )
+    topic = config.kafka.topic
+    if not error.setting:
+        skipped = f"{error.hint or ''} If the topic does not carry change events, skip it.".strip()
+        refused = error.about(f"no table can be created for topic {topic}", hint=skipped).settled_by("skip: true")
+    else:
+        refused = error.about(f"no table can be created for topic {topic}")
+    return refused.of_one_topic(topic)

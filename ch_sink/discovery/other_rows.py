@@ -5,7 +5,7 @@ from ch_sink.config import Config
 from ch_sink.discovery.wiring import ledger_of
 from ch_sink.errors import REFILL, ChSinkError, TableError
 from ch_sink.merge import version_column
-from ch_sink.order.version import floor_above, layout_for
+from ch_sink.order.version import layout_for
 from ch_sink.table.checks import Finding
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.other_sinks import maker_of
@@ -13,40 +13,42 @@ from ch_sink.table.truncate import own_rows
 
 __all__ = ["other_rows"]
 
+_ANOTHER_TABLE = "Name a new table in clickhouse.table, fill it, and exchange the two (docs/migrating.md)."
+
 
 def other_rows(config: Config, client: Client, table: TargetTable, key: tuple[str, ...]) -> Finding | None:
     """What rows of another writer need, so that the stream can go on with them.
 
     None if the table has no such rows, or the stream has begun: its own rows are there, too. Raises ClickHouseError.
     """
-    return _floor(config, client, table) or _unordered(config, client, table, key)
+    return _versions(config, client, table) or _unordered(config, client, table, key)
 
 
-def _floor(config: Config, client: Client, table: TargetTable) -> Finding | None:
-    """Whether the rows would win over the stream's changes, with the floor that lifts these above them."""
+def _versions(config: Config, client: Client, table: TargetTable) -> Finding | None:
+    """Whether the stream's versions can begin above those of the rows."""
     name = version_column(table)
     column = table.column(name) if name else None
     if column is None:
         return None
     try:
-        layout = layout_for(column.type, config.version.floor)
-        if _has_begun(config, client):
-            return None
-        newest = max_version(client, table, condition=own_rows(table, config.policy().columns))
-        if newest <= layout.floor:
-            return None
-        maker = maker_of(table)
-        held = f"the table holds versions up to {newest}, but the ledger has no entry of this stream: "
-        held += f"{maker.name if maker is not None else 'another writer'} produced them"
-        if layout.kind == "time":
-            why = f"{held}, and its rows win over changes of an earlier time"
-            return Finding(
-                "warn", "versions", why, f"If they are times of the source, change nothing. Otherwise: {REFILL}."
-            )
-        wanted = layout_for(column.type, floor_above(newest)).floor
-    except TableError as error:
-        return Finding("fail", "versions", str(error), error.hint)
-    return Finding("warn", "versions", held, f"version:\n  floor: {wanted}")
+        layout = layout_for(column.type)
+    except TableError:  # which is a finding of its own
+        return None
+    newest = max_version(client, table, condition=own_rows(table, config.policy().columns))
+    if not newest or _has_begun(config, client):
+        return None
+    maker = maker_of(table)
+    held = f"the table holds versions up to {newest}, but the ledger has no entry of this stream: "
+    held += f"{maker.name if maker is not None else 'another writer'} produced them"
+    epoch = layout.epoch_of(newest)
+    if epoch is None:
+        why = f"{held}, and its rows win over changes of an earlier time"
+        return Finding(
+            "warn", "versions", why, f"If they are times of the source, change nothing. Otherwise: {REFILL}."
+        )
+    if epoch >= layout.epochs:
+        return Finding("fail", "versions", f"{held}, and a {column.type} has no room above them", _ANOTHER_TABLE)
+    return Finding("ok", "versions", f"{held}; those of the stream begin above them")
 
 
 def _unordered(config: Config, client: Client, table: TargetTable, key: tuple[str, ...]) -> Finding | None:
@@ -60,7 +62,7 @@ def _unordered(config: Config, client: Client, table: TargetTable, key: tuple[st
         "versions",
         "the table has rows without versions, and the ledger has no entry of this stream: nothing says which row of a "
         "key is the newest",
-        "Name a new table in clickhouse.table, fill it, and exchange the two (docs/migrating.md).",
+        _ANOTHER_TABLE,
     )
 
 

@@ -22,10 +22,13 @@ __all__ = [
     "DemoStream",
     "Truth",
     "TruthColumn",
+    "add_later",
     "as_source",
     "config_text",
     "fill_topic",
     "fixtures_folder",
+    "grouped",
+    "rolled_up",
     "stored_count",
     "stored_rows",
     "truth_of",
@@ -49,6 +52,8 @@ class DemoStream:
     what: str
     more: str = ""
     """Further lines of its configuration."""
+    first: int | None = None
+    """How many records are in the topic when the streams run for the first time; None for all."""
 
     @property
     def database(self) -> str:
@@ -71,6 +76,7 @@ STREAMS = (
         "pgjs.public.kc",
         "PostgreSQL: key changes, swaps, deletes, with a rollup",
         "engine: collapsing\nrollups: {kc_by_k: {by: {k: k}, sum: {ids: id}, count: rows}}\n",
+        first=3,  # the snapshot
     ),
     DemoStream("postgres-json_schema", "pgjs.public.kc_full", "PostgreSQL: the same with REPLICA IDENTITY FULL"),
     DemoStream("postgres-json_schema", "pgjs.public.oddkey", "PostgreSQL: keys of time, numeric, UUID and bytes"),
@@ -121,15 +127,23 @@ def _lines(path: Path) -> tuple[dict[str, Any], ...]:
 
 
 def fill_topic(kafka: "LocalKafka", fixtures: Path, stream: DemoStream, partitions: int = 3) -> int:
-    """Create a stream's topic and produce its records as they were recorded; returns their number."""
+    """Create a stream's topic and produce its first records as they were recorded; returns their number."""
+    kafka.create_topic(stream.topic, partitions)
+    return _produce(kafka, fixtures, stream, 0, stream.first)
+
+
+def add_later(kafka: "LocalKafka", fixtures: Path, stream: DemoStream) -> int:
+    """Produce the records that `fill_topic` has held back; returns their number."""
+    return 0 if stream.first is None else _produce(kafka, fixtures, stream, stream.first, None)
+
+
+def _produce(kafka: "LocalKafka", fixtures: Path, stream: DemoStream, start: int, end: int | None) -> int:
     from confluent_kafka import Producer
 
-    kafka.create_topic(stream.topic, partitions)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "max.in.flight": 1})
-    count = 0
-    for line in _lines(fixtures / f"{stream.recording}.jsonl"):
-        if line["topic"] != stream.topic:
-            continue
+    lines = [line for line in _lines(fixtures / f"{stream.recording}.jsonl") if line["topic"] == stream.topic]
+    lines = lines[start:end]
+    for line in lines:
         producer.produce(
             stream.topic,
             value=_bytes(line["value"]),
@@ -138,10 +152,9 @@ def fill_topic(kafka: "LocalKafka", fixtures: Path, stream: DemoStream, partitio
             timestamp=line["timestamp"],
             headers=[(name, _bytes(value)) for name, value in line["headers"]] or None,
         )
-        count += 1
     if left := producer.flush(60):
-        raise ChSinkError(f"topic {stream.topic}: the broker did not accept {left} of {count} records")
-    return count
+        raise ChSinkError(f"topic {stream.topic}: the broker did not accept {left} of {len(lines)} records")
+    return len(lines)
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -4,50 +4,93 @@ Tables without a key are kept as a multiset: an update is a −1 of the row befo
 view repeats each row as often as its signs sum to.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.merge.resolved import Merged, Pool, Resolved, rows_at, rows_of
-from ch_sink.model.change import ChangeBatch, Op
+from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.order import Layout, Sequenced, Words
 from ch_sink.order.version import to_words
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import SOURCE_TIME, TargetTable
 
-__all__ = ["merge_append", "merge_multiset"]
+__all__ = ["Changes", "merge_append", "merge_multiset"]
+
+_LAST = 10_413_791_999_999
+"""Milliseconds from 1970 to the end of 2299, the last time of a DateTime64(3)."""
 
 
-def merge_append(
-    batch: ChangeBatch, out: Resolved, order: Sequenced, table: TargetTable, layout: Layout | None
-) -> Merged:
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes of a chunk, and what is stored of each besides its row."""
+
+    batch: ChangeBatch
+    order: Sequenced
+    times: npt.NDArray[np.int64]
+    """When each was made, in milliseconds since 1970."""
+    table: TargetTable
+    layout: Layout | None
+
+    @classmethod
+    def of(
+        cls, batch: ChangeBatch, records: Records, order: Sequenced, table: TargetTable, layout: Layout | None
+    ) -> "Changes":
+        """The time is the source's, or that of the record in Kafka where the event states none."""
+        sent = records.timestamps[batch.source_index]
+        times = np.clip(np.where(batch.source_ts > 0, batch.source_ts, sent), 0, _LAST)
+        return cls(batch, order, times, table, layout)
+
+    def marked(
+        self, rows: pa.Table, events: npt.NDArray[np.int64], sign: npt.NDArray[np.int64], versions: Words
+    ) -> pa.Table:
+        """The rows of these events with those of the sink's own columns that the table has."""
+        table = self.table
+        if table.column("_op") is not None:
+            letters = pa.array([chr(o) for o in range(256)])
+            rows = rows.append_column("_op", letters.take(pa.array(self.batch.op[events].astype(np.int64))))
+        if table.column("_sign") is not None:
+            rows = rows.append_column("_sign", pa.array(sign.astype(np.int8)))
+        if table.column("_version") is not None and self.layout is not None:
+            rows = rows.append_column("_version", self.layout.to_arrow(versions))
+        if table.column(SOURCE_TIME) is not None:
+            times = pa.array(self.times[events]).cast(pa.timestamp("ms", tz="UTC"))
+            rows = rows.append_column(SOURCE_TIME, times)
+        return rows
+
+
+def merge_append(changes: Changes, out: Resolved) -> Merged:
     """One row per change of a table with a key; a delete has sign −1 and the last known values.
 
     The delete of a key's former owner has the version just below the row that took the key, which is the newest.
     """
+    batch, order = changes.batch, changes.order
     events = np.flatnonzero(out.apply)
     rows = rows_of(out, batch, events)
     sign = np.where(batch.op[events] == Op.DELETE, -1, 1)
-    rows = _marked(rows, table, layout, batch.op[events], sign, order.version[events])
+    rows = changes.marked(rows, events, sign, order.version[events])
     gone = int((sign < 0).sum())
     merged = Merged([("rows", rows)], upserts=len(events) - gone, deletes=gone)
     swapped = [entry for entry in out.swapped if entry.below]
     if swapped:
         assert batch.key is not None
-        index = [entry.event for entry in swapped]
+        index = np.array([entry.event for entry in swapped], dtype=np.int64)
         left = rows_at(out, batch, np.array([entry.row for entry in swapped], dtype=np.int64))
         for name in batch.key.column_names:
             at = left.schema.get_field_index(name)
             key = batch.key.column(name).take(pa.array(index)).cast(left.schema.field(at).type)
             left = left.set_column(at, left.schema.field(at), key)
         minus = np.full(len(index), -1, dtype=np.int64)
-        left = _marked(left, table, layout, batch.op[index], minus, to_words([entry.below for entry in swapped]))
+        left = changes.marked(left, index, minus, to_words([entry.below for entry in swapped]))
         merged.steps = [("rows", pa.concat_tables([rows, left]))]
         merged.deletes += len(index)
     return merged
 
 
-def merge_multiset(batch: ChangeBatch, order: Sequenced, table: TargetTable, layout: Layout | None) -> Merged:
+def merge_multiset(changes: Changes) -> Merged:
     """Rows of a table without a key: −1 of what was, +1 of what is, in event order."""
+    batch, order = changes.batch, changes.order
     pool = Pool(batch.after)
     start = pool.add(batch.before) if batch.before is not None else 0
     events: list[int] = []
@@ -68,29 +111,10 @@ def merge_multiset(batch: ChangeBatch, order: Sequenced, table: TargetTable, lay
     columns = [pool.take(name, at) for name in batch.after.column_names]
     rows = pa.table(columns, schema=batch.after.schema)
     sign = np.array(signs, dtype=np.int64)
-    rows = _marked(rows, table, layout, batch.op[index], sign, order.version[index])
+    rows = changes.marked(rows, index, sign, order.version[index])
     gone = int((sign < 0).sum())
     if order.trace is not None:
         for i in dict.fromkeys(events):
             counted = "one such row less" if batch.op[i] == Op.DELETE else "one such row more"
             order.trace.note(int(batch.offset[i]), "counted", counted)
     return Merged([("rows", rows)], upserts=len(sign) - gone, deletes=gone)
-
-
-def _marked(
-    rows: pa.Table,
-    table: TargetTable,
-    layout: Layout | None,
-    ops: npt.NDArray[np.uint8],
-    sign: npt.NDArray[np.int64],
-    versions: Words,
-) -> pa.Table:
-    """The rows with ``_op``, ``_sign`` and ``_version``, as far as the table has them."""
-    if table.column("_op") is not None:
-        letters = pa.array([chr(o) for o in range(256)])
-        rows = rows.append_column("_op", letters.take(pa.array(ops.astype(np.int64))))
-    if table.column("_sign") is not None:
-        rows = rows.append_column("_sign", pa.array(sign.astype(np.int8)))
-    if table.column("_version") is not None and layout is not None:
-        rows = rows.append_column("_version", layout.to_arrow(versions))
-    return rows

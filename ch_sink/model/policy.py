@@ -72,8 +72,6 @@ class VersionPolicy:
     """How rows are versioned."""
 
     strategy: Literal["auto", "source_position", "kafka_offset", "source_time"] = "auto"
-    floor: int = 0
-    """Every version is higher than this one."""
     redelivery_scan: int = 10_000
     """How many records before a backward step are searched for an identical record."""
 
@@ -165,7 +163,6 @@ _FLAT_NAMES = {
     ("documents", "form"): "document_form",
     ("documents", "keys"): "document_keys",
     ("versions", "strategy"): "version_strategy",
-    ("versions", "floor"): "version_floor",
     ("columns", "source"): "source_columns",
 }
 """Choices whose flat name differs from their name in the group."""
@@ -182,7 +179,7 @@ def _places() -> dict[str, tuple[str, str]]:
 
 
 def policy_of(**choices: Any) -> Policy:
-    """A policy from flat names, as in ``policy_of(truncate="apply", version_floor=5)``.
+    """A policy from flat names, as in ``policy_of(truncate="apply", version_strategy="kafka_offset")``.
 
     Raises TypeError for a name that is not a choice.
     """

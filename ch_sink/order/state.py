@@ -38,7 +38,7 @@ class State:
     floors: dict[str, Floor] = field(default_factory=dict)
     """Position of the last truncate of each source name."""
     names: tuple[str, ...] = ()
-    """Source names met in the topic, as far as this partition's ranges know."""
+    """Source names met in the topic by this partition's ranges."""
     loaded: Loaded = NOTHING_LOADED
     """What rows show that were loaded from the source."""
     doubled: dict[str, str] = field(default_factory=dict)
@@ -52,6 +52,8 @@ class State:
     """The version strategy of the last events; empty before the first."""
     profile: TopicProfile = UNREAD
     """How the partition's bytes are read; states of older versions lack it, and it is learned again."""
+    letters: bool = False
+    """A record of the partition became a dead letter: a before image may state a place where no row is."""
 
     def of(self, name: str) -> SourceState:
         """The state of a source name; a new one starts at the highest epoch: it may take over another's rows."""
@@ -136,6 +138,7 @@ class State:
             self.strategy,
             self.profile,
             astuple(self.loaded),
+            self.letters,
         )
         return msgspec.json.encode(wire).decode()
 
@@ -156,6 +159,7 @@ class State:
             wire.alone,
             wire.strategy,
             wire.profile,
+            wire.letters,
         )
 
     @staticmethod
@@ -182,6 +186,7 @@ class _Wire(msgspec.Struct):
     strategy: str = ""
     profile: TopicProfile = UNREAD
     loaded: tuple[int, int, int] = (0, 0, 0)
+    letters: bool = False
 
 
 def is_one_of_several(name: str) -> bool:

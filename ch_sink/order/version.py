@@ -14,7 +14,7 @@ inside one event is ordered too. Versions are kept as ``(n, 2)`` arrays of UInt6
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ch_sink.errors import PositionError, StreamFailed, TableError
 
-__all__ = ["POSITION_SHIFT", "Layout", "Words", "floor_above", "layout_for", "to_int", "to_ints", "to_words"]
+__all__ = ["POSITION_SHIFT", "Layout", "Words", "layout_for", "to_int", "to_ints", "to_words"]
 
 Words = npt.NDArray[np.uint64]
 """Shape (n, 2): high word, low word."""
@@ -63,23 +63,23 @@ class Layout:
     signed: bool = False
     per_second: int = 1
     """Ticks of a second in a time column."""
-    floor: int = 0
-    """Is added to each version, so that it is above what an earlier writer stored. In wide versions a multiple of
-    2 ** `POSITION_SHIFT`: the bits of the commit stay apart from those of the offset."""
 
     @property
     def epochs(self) -> int:
-        """The highest epoch of which every version fits the column; negative if the floor leaves room for none."""
+        """The highest epoch that fits the column."""
         if self.kind == "time":
             return 1 << 62
         bits = {"Int64": 63, "UInt64": 64, "Int128": 127}.get(self.clickhouse_type, 128)  # words have 128 bits
-        return min(_MAX_EPOCH, ((1 << bits) - self.floor >> _BELOW_EPOCH[self.kind]) - 1)
+        return min(_MAX_EPOCH, (1 << bits - _BELOW_EPOCH[self.kind]) - 1)
+
+    def epoch_of(self, version: int) -> int | None:
+        """The epoch of a version, whoever wrote it; None if it is a time."""
+        return None if self.kind == "time" else version >> _BELOW_EPOCH[self.kind]
 
     def _check_epoch(self, epoch: int) -> None:
         if epoch > self.epochs:
-            above = f" above version.floor {self.floor}" if self.floor else ""
             raise StreamFailed(
-                f"epoch {epoch} does not fit the version column ({self.clickhouse_type}, at most {self.epochs}{above})",
+                f"epoch {epoch} does not fit the version column ({self.clickhouse_type}, at most {self.epochs})",
                 hint="recreate the table with `ch_sink init`, with a UInt128 version, and take a new snapshot",
             )
 
@@ -91,7 +91,7 @@ class Layout:
         source_ts: npt.NDArray[np.int64],
         half: int = 1,
     ) -> Words:
-        """Version words of n events, above the floor; ``commit`` is (n, 2) with 16 bits used in the high word.
+        """Version words of n events; ``commit`` is (n, 2) with 16 bits used in the high word.
 
         Raises:
             StreamFailed: the epoch's bits are used up.
@@ -120,14 +120,6 @@ class Layout:
             )
         else:
             out[:, 1] = np.maximum(source_ts, 0).astype(np.uint64) * np.uint64(self.per_second) // np.uint64(1000)
-        return self._lifted(out) if self.floor else out
-
-    def _lifted(self, words: Words) -> Words:
-        low = np.uint64(self.floor & 0xFFFFFFFFFFFFFFFF)
-        out = words.copy()
-        out[:, 1] = words[:, 1] + low
-        carry = (out[:, 1] < low).astype(np.uint64)
-        out[:, 0] = words[:, 0] + np.uint64(self.floor >> 64) + carry
         return out
 
     def to_arrow(self, words: Words) -> pa.Array:
@@ -162,36 +154,12 @@ class Layout:
         return out
 
 
-def floor_above(version: int) -> int:
-    """The least floor above this version that needs no rounding in any layout."""
-    return ((version >> POSITION_SHIFT) + 1) << POSITION_SHIFT
-
-
-def layout_for(clickhouse_type: str, floor: int = 0) -> Layout:
-    """The layout of a version column of this type, with versions above the floor.
+def layout_for(clickhouse_type: str) -> Layout:
+    """The layout of a version column of this type.
 
     Raises:
-        TableError: the type cannot hold an order of changes, or none above the floor.
+        TableError: the type cannot hold an order of changes.
     """
-    layout = _layout_of(clickhouse_type)
-    if not floor:
-        return layout
-    if layout.kind == "time":
-        raise TableError(
-            f"version.floor {floor} does not fit the version column ({clickhouse_type}): its versions are times",
-            hint="Leave version.floor out.",
-        )
-    lifted = replace(layout, floor=-(-floor >> POSITION_SHIFT << POSITION_SHIFT) if layout.kind == "wide" else floor)
-    if lifted.epochs < 0:
-        raise TableError(
-            f"version.floor {floor} leaves no room for versions in a column of type {clickhouse_type}",
-            hint="Set version.floor to the table's highest version. If that is so high, `ch_sink resync` fills a new "
-            "table, with a version column UInt128.",
-        )
-    return lifted
-
-
-def _layout_of(clickhouse_type: str) -> Layout:
     if clickhouse_type in ("UInt128", "Int128", "UInt256", "Int256"):
         width = 32 if clickhouse_type.endswith("256") else 16
         return Layout("wide", clickhouse_type, pa.binary(width))

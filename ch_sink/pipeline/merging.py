@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import (
+    Changes,
     LeftOpen,
     Merged,
     Resolved,
@@ -64,12 +65,19 @@ def merge_chunk(
     """The inserts of a chunk. ``state`` is the state before the chunk; ``order`` has the state after it.
 
     Raises:
-        StreamFailed: the table needs keys and the records have none, or it cannot store a delete or a row that moves.
+        StreamFailed: the table needs keys and the records have none, or it cannot store a delete, a row that moves or
+            changes that come in any order.
     """
     if batch.key is None:
         return _without_keys(batch, records, order, target, state)
     target.expect_still_rows(tuple(batch.key.column_names))
-    scope = target.scope(batch, source)
+    if target.collapsing and not state.alone and len(batch) and records.keys[int(batch.source_index[0])] is None:
+        raise StreamFailed(
+            f"the records of {records.topic} carry no key, so changes of a row may be in any of its partitions, and "
+            f"{target.table.engine.name} cannot store a row whose delete was read before it",
+            hint="Use a topic of one partition, or ReplacingMergeTree (`ch_sink init --engine replacing`).",
+        )
+    scope = target.scope(batch, source, letters=state.letters or bool(batch.bad))
     resolved = resolve(
         batch,
         records,
@@ -83,7 +91,7 @@ def merge_chunk(
     if target.collapsing:
         merged = merge_collapsing(batch, resolved, order, scope, target.system)
     elif target.appends:
-        merged = merge_append(batch, resolved, order, target.table, target.system.layout)
+        merged = merge_append(Changes.of(batch, records, order, target.table, target.system.layout), resolved)
     else:
         merged = merge_replacing(batch, resolved, order, scope, target.system, target.policy.changes)
     place = batch.source_index.tolist()
@@ -113,7 +121,7 @@ def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target
             hint="set key_columns, or use a MergeTree table (append mode)",
         )
     bad = _without_old_row(batch, order)
-    merged = merge_multiset(batch, order, target.table, target.system.layout)
+    merged = merge_multiset(Changes.of(batch, records, order, target.table, target.system.layout))
     after = replace(order.state, doubled=state.doubled, closed=state.closed)
     return Outcome(after, _inserts(merged, target), _counted(merged), bad)
 
@@ -191,7 +199,7 @@ def left_to_store(
     with other values replaces the stored one; a delete has no values but those that place it.
 
     Raises:
-        StreamFailed: rows of the table cannot be told apart.
+        StreamFailed: rows of the table cannot be distinguished.
     """
     if target.collapsing or not merged.inserts:
         return Left(merged.inserts, target.collapsing)

@@ -139,8 +139,9 @@ class PartitionSink:
         if self.stores.pending is None or self.releasing is None:
             return
         known = self.stores.pending.open(self.name.topic_id, self.name.partition)
-        if known and self.attempt.fencing is not None and self.storing.fence is None:
-            self.attempt.fencing.begin()
+        fencing = self.attempt.fencing
+        if known and fencing is not None and fencing.fence is None and not self.attempt.first:
+            fencing.begin()
             known = self.stores.pending.open(self.name.topic_id, self.name.partition)
         self.storing.waiting.replace(known)
         self._fresh = True

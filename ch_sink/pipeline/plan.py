@@ -74,7 +74,8 @@ def plan(
     if order.keep.any() or (ports.trace is not None and batch.key is not None):
         merged = merge_chunk(batch, records, order, target, source, state, ports, known.waiting)
         counts.update(merged.counts)
-    after = replace(merged.state, profile=profile.after(batch))
+    letters = state.letters or bool(batch.bad or merged.bad)
+    after = replace(merged.state, profile=profile.after(batch), letters=letters)
     left = left_to_store(merged, counts, target, ports.lookup, known, after)
     return Plan(
         after,

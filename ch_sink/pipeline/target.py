@@ -12,9 +12,9 @@ from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
 from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import STATED, Source
-from ch_sink.table.ddl import partitions_apart
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
+from ch_sink.table.views import partitions_apart
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in
 
@@ -40,12 +40,12 @@ class Target:
         """Prepare a table.
 
         Raises:
-            TableError: its version column holds no order above the floor, or it lacks a column that the user adds.
+            TableError: its version column holds no order, or it lacks a column that the user adds.
         """
         _expect_added(table, policy)
         name = version_column(table)
         column = table.column(name) if name else None
-        layout = layout_for(column.type if column else "UInt128", policy.versions.floor)
+        layout = layout_for(column.type if column else "UInt128")
         return Target(table, policy, layout, System.of(table, layout if column else None))
 
     def stored_key(self, key: Sequence[str]) -> tuple[str, ...]:
@@ -145,10 +145,15 @@ class Target:
         """Whether it is known which changes of this source belong to one transaction: only positions show it."""
         return self.follows(source) or self.strategy(source) == "source_position"
 
-    def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
-        """What resolving this batch has to consider."""
+    def scope(self, batch: ChangeBatch, source: Source | None, *, letters: bool = False) -> Scope:
+        """What resolving this batch has to consider.
+
+        ``letters``: records of the partition became dead letters. What they wrote is not in the table, so the before
+        image of a later change may state a place where the row never was.
+        """
         key = tuple(batch.key.column_names) if batch.key is not None else ()
-        trusted = source is not None and source.whole_before
+        stored_row = self.policy.changes.stored_row
+        trusted = stored_row == "auto" and source is not None and source.whole_before and not letters
         places = () if self.appends else self.places(key)
         sharded_by = self._sharded_by(key)
         return Scope(
@@ -161,7 +166,7 @@ class Target:
             omits_values=source is not None and source.omits_values and source.unique_inner,
             deferrable=source is not None and source.deferrable and self.tells_swaps(source),
             creates_new_rows=source is None or source.creates_new_rows,
-            whole_before=trusted or self.policy.changes.stored_row == "before",
+            whole_before=trusted or stored_row == "before",
             lookup_all=self.collapsing,
             layout=self.layout,
             version_column=self.system.version,

@@ -1,4 +1,4 @@
-"""The Spark application of a job: started while its streams open, waited for by the first batch.
+"""The Spark application of a job: started while its streams open; the first batch waits for it.
 
 A call that fails may be the fault of a stream's task, or of Spark: its JVM was killed, its master dropped the
 application, no executor is left. So Spark is asked to run a task of one row. If it cannot, the job ends with SparkLost.
@@ -34,6 +34,8 @@ _WARN_SECONDS, _GIVE_UP_SECONDS = 60.0, 600.0
 for executors without end, and a busy cluster may need minutes to give them."""
 _PROBE_SECONDS = 90.0
 """Longest wait for a task of one row: a cluster may have to replace the executors that it lost."""
+_WARM_SECONDS = 30.0
+"""Seconds after its last task at which a worker gets an empty one: Spark ends workers that had none for a minute."""
 _PROBE_LOOK = 0.2
 """Seconds between two looks whether the job is to stop meanwhile."""
 
@@ -54,6 +56,9 @@ class Application:
         """A batch waits for Spark, or has run on it."""
         self._calls = 0
         """Calls whose tasks may run."""
+        self._called = 0.0
+        """When the last one ended."""
+        self._closed = threading.Event()
 
     def add(self, config: Config) -> None:
         """Tasks of this stream may come from now on."""
@@ -104,6 +109,7 @@ class Application:
         finally:
             with self._counting:
                 self._calls -= 1
+                self._called = time.monotonic()
 
     def _works(self, executor: "SparkExecutor") -> bool:
         """Whether Spark still runs tasks; also if the job is to stop before that is known.
@@ -136,6 +142,7 @@ class Application:
 
     def close(self) -> None:
         """Wait until nothing of this is under way; the session stays. A start that no batch waits for is given up."""
+        self._closed.set()
         if self._thread is None:
             return
         given_up = self._started is not None and not self._needed and self._executor is None
@@ -184,6 +191,16 @@ class Application:
             warnings = self._executor.expect_equipped()
         for warning in warnings:
             log.warning("%s", warning)
+        self._called = time.monotonic()
+        threading.Thread(target=self._keep_warm, name="ch_sink workers", daemon=True).start()
+
+    def _keep_warm(self) -> None:
+        """Keep Spark from ending the Python workers of a job that waits for events, and with them all their clients."""
+        assert self._executor is not None
+        while not self._closed.wait(_WARM_SECONDS / 3):
+            if not self._calls and time.monotonic() - self._called >= _WARM_SECONDS:
+                with suppress(Exception), self._call():
+                    self._executor.keep_warm()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The process of which Spark forks the Python workers of a local master: it imports once what all of them need.
+"""The process of which Spark forks an executor's Python workers: it imports once what all of them need.
 
 Each worker would spend two seconds of processor time on the same imports, just when other processes start, too.
 PySpark imports nothing here, since a library that has started threads may not survive a fork. Of those that are

@@ -5,6 +5,7 @@ finds both ready.
 """
 
 import platform
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,14 @@ _HINT = (
     "Install the driver's Python version and the packages of ch-sink on the executors, or ship an environment "
     "(docs/cluster.md, What executors need)."
 )
+_DAEMON = "Error from python worker:"
+"""What Spark puts before the words of a Python process that ended before it could start workers."""
 
 
-def runs_tasks(spark: "SparkSession") -> bool:
-    """Whether Spark runs a task of one row in a Python worker. Raises what Spark raises."""
-    rows = spark.range(0, 1, 1, 1).mapInArrow(_same, "id long").collect()
-    return [row.id for row in rows] == [0]
+def runs_tasks(spark: "SparkSession", tasks: int = 1) -> bool:
+    """Whether Spark runs so many tasks of one row in Python workers. Raises what Spark raises."""
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(_same, "id long").collect()
+    return sorted(row.id for row in rows) == list(range(tasks))
 
 
 def expect_equipped(spark: "SparkSession", slots: int) -> list[str]:
@@ -41,7 +44,7 @@ def expect_equipped(spark: "SparkSession", slots: int) -> list[str]:
             spark.range(0, slots, 1, slots).mapInArrow(_equipment, "part string, found string, host string").collect()
         )
     except Exception as error:
-        if "Traceback" not in str(error):
+        if "Traceback" not in str(error) and _DAEMON not in str(error):
             raise
         raise ConfigError(f"the executors cannot run tasks: {cause(error)}", hint=_HINT) from error
     own = _own_equipment()
@@ -56,12 +59,16 @@ def expect_equipped(spark: "SparkSession", slots: int) -> list[str]:
 
 
 def cause(error: Exception) -> str:
-    """The line of Spark's message that says what happened: the last one of a Python worker's traceback, else the first.
+    """The line of Spark's message that says what happened: the last one of Python's traceback, else the first.
 
-    Spark puts a phrase of its own before a worker's traceback, and the JVM's stack behind it.
+    Spark puts a phrase of its own before a worker's traceback, and the JVM's stack behind it. The words of a process
+    that could not start workers are indented, and followed by its path.
     """
-    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
-    if "Traceback" in str(error):
+    text = str(error)
+    if _DAEMON in text:
+        text = textwrap.dedent(text.partition(_DAEMON)[2].partition("PYTHONPATH was:")[0].strip("\n"))
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if "Traceback" in text:
         begin = next(number for number, line in enumerate(lines) if "Traceback" in line)
         raised = [line for line in lines[begin + 1 :] if not line.startswith((" ", "\t"))]
         lines = raised[:1] or lines

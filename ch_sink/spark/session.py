@@ -182,7 +182,9 @@ def _import_pyspark() -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=_PANDAS)
         import pyspark.sql
-        import pyspark.testing  # noqa: F401
+
+        if not pyspark.__version__.startswith("3."):  # there it needs an older pandas, which the job does not
+            import pyspark.testing
 
 
 def _master(master: str | None) -> str:
@@ -201,6 +203,8 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
         "spark.redaction.regex": "(?i)secret|passw|passphrase|token|credential|(access|account|private)[.]?key",
         # A copy of a task fences off the one that is slow, so the work begins again instead of ending sooner.
         "spark.speculation": "false",
+        # Workers are forked with everything imported.
+        "spark.python.daemon.module": "ch_sink.spark.daemon",
     }
     if master is not None:
         properties["spark.master"] = master
@@ -215,8 +219,6 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
                 # The machine's own name need not resolve.
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
-                # Workers are forked with everything imported.
-                "spark.python.daemon.module": "ch_sink.spark.daemon",
             }
     return {**properties, **(conf or {})}
 

@@ -1,11 +1,12 @@
 """What a Spark session says of its cluster, whoever made it. One of Spark Connect has no context to be asked."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["context_of", "describe", "lacks_executors", "slots_of"]
+__all__ = ["cancel", "context_of", "describe", "lacks_executors", "offered", "slots_of", "tag"]
 
 _ROWS = 4096
 """Rows that are spread over the default parallelism; a cluster with more slots than this is used in part."""
@@ -23,12 +24,48 @@ def describe(spark: "SparkSession", text: str) -> None:
         context.setJobDescription(text)
 
 
-def slots_of(spark: "SparkSession") -> int:
-    """How many tasks run at once. Spark Connect is asked by a job of a few rows, which it spreads over its slots."""
+def tag(spark: "SparkSession", name: str) -> None:
+    """Mark the Spark jobs of this thread from now on."""
     context = context_of(spark)
     if context is not None:
-        return int(context.defaultParallelism)
-    return max(1, spark.range(_ROWS).selectExpr("spark_partition_id() AS part").distinct().count())
+        context.addJobTag(name)
+    else:
+        spark.addTag(name)
+
+
+def cancel(spark: "SparkSession", name: str) -> None:
+    """Cancel the Spark jobs that are marked so."""
+    context = context_of(spark)
+    if context is not None:
+        context.cancelJobsWithTag(name)
+    else:
+        spark.interruptTag(name)
+
+
+def slots_of(spark: "SparkSession") -> int:
+    """How many tasks are worth offering: those that run at once, and more where that lets the cluster grow.
+
+    Spark Connect is asked by a job of a few rows, which it spreads over its slots.
+    """
+    context = context_of(spark)
+    if context is None:
+        return max(1, spark.range(_ROWS).selectExpr("spark_partition_id() AS part").distinct().count())
+    jvm = context._jsc.sc()
+    # The default parallelism knows no cores that a task needs, is 2 at least, and may be set to something else.
+    now = int(jvm.maxNumConcurrentTasks(jvm.resourceProfileManager().defaultResourceProfile()))
+    return offered(now, dict(context.getConf().getAll()))
+
+
+def offered(now: int, conf: Mapping[str, str]) -> int:
+    """How many tasks to offer where so many run at once.
+
+    With dynamic allocation Spark asks for executors while tasks wait, so there are twice as many, up to its limit.
+    """
+    if conf.get("spark.dynamicAllocation.enabled") != "true":
+        return max(now, 1)
+    tasks = int(conf.get("spark.executor.cores", "1")) // int(conf.get("spark.task.cpus", "1"))
+    limit = float(conf.get("spark.dynamicAllocation.maxExecutors", "inf")) * max(tasks, 1)
+    return max(now, int(min(2 * now, limit)), 1)
 
 
 def lacks_executors(spark: "SparkSession") -> bool:

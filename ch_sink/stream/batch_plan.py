@@ -41,7 +41,7 @@ class BatchPlanner:
     """Where a stream begins of which the ledger knows nothing: see `offset_ranges.initial_offset`."""
     choices: Choices = field(default_factory=Choices)
     committed: Callable[[Sequence[int]], Mapping[int, int]] = lambda _: {}
-    """The offsets that the stream's consumer group has committed for these partitions, as far as they are known."""
+    """The known offsets that the stream's consumer group has committed for these partitions."""
     _topic_id: str = ""
     _reached: dict[int, int] | None = None
     """Partition → next offset; None if the ledger has to be read."""
@@ -198,10 +198,11 @@ class BatchPlanner:
 
 @dataclass(slots=True)
 class AddedPartitions:
-    """How far the former partitions are read before new ones, if their changes are ordered by Kafka offsets.
+    """How far the former partitions are read before new ones.
 
-    Offsets of different partitions do not compare. A key that moves to a new partition has older changes in its former
-    one; these have to be read first, and everything behind them belongs to the next epoch. The producer goes on with
+    A key that moves to a new partition has older changes in its former one. Offsets of different partitions do not
+    compare, nor do positions if the source has failed over in the meantime: the former changes are read first, and
+    everything behind them belongs to the next epoch. The producer goes on with
     the former partitions until it hears of the new ones, so the former ones are read as usual until a new one holds a
     record, and then once more to their ends.
 
@@ -220,7 +221,7 @@ class AddedPartitions:
         reached: Mapping[int, int],
         given: Mapping[int, int] | None,
         *,
-        certain: bool = True,
+        by_offset: bool = True,
     ) -> dict[int, int] | None:
         """Former partition → offset up to which it is read now; None if the new partitions may be read as well.
 
@@ -228,7 +229,7 @@ class AddedPartitions:
             former: how many partitions the topic had.
             reached: partition → next offset.
             given: ends of the topic when the job began, if it reads no further.
-            certain: whether it is known that offsets order the changes.
+            by_offset: whether it is known that offsets order the changes, not positions.
 
         Raises:
             StreamFailed: nothing says which of the former partitions' changes are older than others.
@@ -236,7 +237,7 @@ class AddedPartitions:
         ends = {p: state.high[p] for p in range(former)}
         if former > 1 and len(state.low) % former:
             behind = {p: end - reached[p] for p, end in ends.items() if reached[p] < end}
-            if behind and certain:
+            if behind and by_offset:
                 raise _undrained(state, former, behind)
             return None
         held = given if given is not None else state.high

@@ -295,7 +295,7 @@ class Coordinator:
         """Delete the rows that the source truncated, before the rest of the ranges runs."""
         states = self._stream.states
         expect_one_source(barrier.source, states.names, barrier.next_offset - 1)
-        self._stream.table.truncate(barrier.version)
+        self._stream.truncate(barrier.version)
         states.truncated(barrier.floor, barrier.source, barrier.version)
 
     def _with_added_partitions(self, state: TopicState, ceiling: Mapping[int, int] | None) -> Mapping[int, int] | None:
@@ -303,12 +303,10 @@ class Coordinator:
         states = self._stream.states
         former = states.partitions
         if former < len(state.low):
-            by_offset = states.ordered_by_offset
-            if by_offset is not False:
-                reached = self._planner.positions(state, states)
-                first = self._added.ceiling(former, state, reached, ceiling, certain=bool(by_offset))
-                if first is not None:
-                    return first
+            reached = self._planner.positions(state, states)
+            first = self._added.ceiling(former, state, reached, ceiling, by_offset=bool(states.ordered_by_offset))
+            if first is not None:
+                return first
             states.add_partitions(len(state.low))
         return ceiling
 

@@ -3,7 +3,8 @@
 Each turn takes the streams that are due, asks for the watermarks of all their topics at once (`Looks`, beside the
 loop), plans what each reads, and starts one batch of them all: their tasks share a call of the executor. A stream whose
 rounds are done is free for the next turn while others of its batch still run. Streams with a long backlog have a batch
-and a lane of their own, and read little at a time while others are live, so that those wait for seconds at most.
+and a lane of their own, and read little at a time while others are live, so that those wait for seconds at most. Each
+ClickHouse server has batches and lanes of its own: one that hangs keeps only its own streams waiting.
 
 What a stream's work came to is decided in one place, `Job._settle`. A stream that fails waits or stops, as its roster
 says; the others go on. A stream that waited, or was resumed, is opened again: what it had begun is in its ledger.
@@ -144,7 +145,7 @@ class Job:
                 self._follow()
                 self._discover()
                 self._open()
-                if self._lanes.free("batch") and not self._slots.wait():
+                if not self._slots.wait():
                     self._turn()
                 rest = min(_REST * (self._lanes.now() - began), _LOOK)
                 self._take(self._pause())
@@ -233,9 +234,14 @@ class Job:
     def _turn(self) -> None:
         """Ask for the topics of all streams that are due; start a batch of those of which it is known what to read."""
         now = self._lanes.now()
-        due = [s for s in self.streams if s.phase is Phase.LIVE and not s.busy and s.pace.due <= now]
+        due = [s for s in self._free() if s.pace.due <= now]
         opened = [(s, s.reading.at_opening[0]) for s in due if s.reading.at_opening is not None]
         self._plan([*opened, *self._looks.ask([s for s in due if s.reading.at_opening is None])])
+
+    def _free(self) -> list[JobStream]:
+        """The streams of which a batch can begin."""
+        free = {server: self._lanes.free("batch", server) for server in {s.server for s in self.streams}}
+        return [s for s in self.streams if s.phase is Phase.LIVE and not s.busy and free[s.server]]
 
     def _plan(self, looked: Looked) -> None:
         """Start a batch of those of these streams that have something to read."""
@@ -254,7 +260,7 @@ class Job:
             self._failed(failed)
         for batch in turn.batches:
             slots = self._slots.expect(sum(map(len, batch.values())))
-            self._lanes.start("batch", partial(self._work.run, batch, slots))
+            self._lanes.start("batch", partial(self._work.run, batch, slots), next(iter(batch)).server)
 
     # What follows
 
@@ -273,8 +279,9 @@ class Job:
                 self._change(changed)
             case Answered():
                 looked = self._looks.answered(report)
-                if self._lanes.free("batch") and not self._ending:
-                    self._plan(looked)
+                free = set(self._free())
+                if not self._ending:
+                    self._plan([found for found in looked if found[0] in free])
             case Closed(stream):
                 stream.busy = False
                 if stream.phase is Phase.LEFT:
@@ -334,9 +341,7 @@ class Job:
         waits: list[float] = []
         if self._lanes.free("open"):
             waits += [s.pace.due - now for s in self.streams if self._opens(s)]
-        if self._lanes.free("batch"):
-            live = (s for s in self.streams if s.phase is Phase.LIVE and not s.busy)
-            waits += [max(s.pace.due - now, self._looks.wait(s) - now, slots) for s in live]
+        waits += [max(s.pace.due - now, self._looks.wait(s) - now, slots) for s in self._free()]
         if not self._discovering:
             waits.append(self._next_discovery - now)
         if not self._exchanging:

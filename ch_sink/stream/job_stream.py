@@ -136,6 +136,7 @@ class JobStream:
         *,
         comes_and_goes: bool = False,
         table: str = "",
+        server: str = "",
     ) -> None:
         """
         Args:
@@ -143,10 +144,11 @@ class JobStream:
             limit: the most offsets that one batch may read.
             comes_and_goes: its topic was found by a pattern: if it is deleted, the stream leaves the job.
             table: its table as the configuration names it.
+            server: the ClickHouse server of its table. It shares no batch with streams of others.
         """
         self.settings, self.connect, self.watermarks = settings, connect, watermarks
         self.pace, self.reading, self.limit = pace or Pace(), Reading(), limit
-        self.comes_and_goes = comes_and_goes
+        self.comes_and_goes, self.server = comes_and_goes, server
         self.summary = StreamSummary(settings.name, settings.topic, table)
         """What this job has done of it."""
         self.phase = Phase.OPENING

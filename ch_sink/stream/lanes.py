@@ -7,6 +7,7 @@ job's own thread takes it from there, so that everything the job knows of its st
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -39,6 +40,8 @@ __all__ = [
 _AHEAD = 4
 """Streams that are opened or wait for it, for each thread that opens them."""
 Kind = Literal["batch", "open", "states", "look"]
+_Lane = tuple[Kind, str]
+"""A kind of work, and the server that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class Changed:
     joined: Sequence[tuple[JobStream, Member]] = ()
     left: Sequence[str] = ()
     settled: Sequence[str] = ()
-    """Names of those that only showed why a topic is not a stream of the job, which is settled."""
+    """Names of those that only showed why a topic is not a stream of the job, which is resolved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +126,11 @@ class Lanes(Protocol):
         """Seconds since some moment."""
         ...
 
-    def free(self, kind: Kind) -> int:
-        """How much more work of this kind can begin now."""
+    def free(self, kind: Kind, server: str = "") -> int:
+        """How much more work of this kind can begin now. Each ClickHouse server has lanes of its own."""
         ...
 
-    def start(self, kind: Kind, work: Work) -> None:
+    def start(self, kind: Kind, work: Work, server: str = "") -> None:
         """Begin work; it must not raise."""
         ...
 
@@ -144,26 +147,28 @@ class ThreadLanes:
     """Each piece of work runs in a thread."""
 
     def __init__(self, batches: int = 2, opens: int = 8, looks: int = 8) -> None:
-        threads: dict[Kind, int] = {"batch": batches, "open": opens, "states": 1, "look": looks}
-        self._pools = {
-            kind: ThreadPoolExecutor(number, thread_name_prefix=f"ch_sink {kind}") for kind, number in threads.items()
-        }
+        self._threads: dict[Kind, int] = {"batch": batches, "open": opens, "states": 1, "look": looks}
         # A thread that has opened a stream finds the next one waiting, however busy the job is.
-        self._free: dict[Kind, int] = {**threads, "open": _AHEAD * opens}
+        self._most: dict[Kind, int] = {**self._threads, "open": _AHEAD * opens}
+        self._pools: dict[_Lane, ThreadPoolExecutor] = {}
+        self._taken: Counter[_Lane] = Counter()
         self._lock = threading.Lock()
         self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
 
     def now(self) -> float:
         return time.monotonic()
 
-    def free(self, kind: Kind) -> int:
+    def free(self, kind: Kind, server: str = "") -> int:
         with self._lock:
-            return max(0, self._free[kind])
+            return max(0, self._most[kind] - self._taken[kind, server])
 
-    def start(self, kind: Kind, work: Work) -> None:
+    def start(self, kind: Kind, work: Work, server: str = "") -> None:
+        lane = kind, server
         with self._lock:
-            self._free[kind] -= 1
-        self._pools[kind].submit(self._run, kind, work)
+            self._taken[lane] += 1
+            if lane not in self._pools:
+                self._pools[lane] = ThreadPoolExecutor(self._threads[kind], thread_name_prefix=f"ch_sink {kind}")
+        self._pools[lane].submit(self._run, lane, work)
 
     def wait(self, seconds: float) -> list[Report]:
         found: list[Report | None] = []
@@ -177,10 +182,10 @@ class ThreadLanes:
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, kind: Kind, work: Work) -> None:
+    def _run(self, lane: _Lane, work: Work) -> None:
         try:
             work(self._reports.put)
         finally:
             with self._lock:
-                self._free[kind] += 1
+                self._taken[lane] -= 1
             self._reports.put(None)  # a lane is free

@@ -1,7 +1,7 @@
 """What is open of a stream: its claim, its topic, its table as it is by now, and the states of its partitions."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -24,7 +24,6 @@ __all__ = ["OpenStream", "SchemaChanges", "StreamTable", "fingerprint"]
 
 log = logging.getLogger("ch_sink")
 
-_EPOCH_SHIFT = 112
 _BLOCKS = 2
 """Raised when the same chunk is cut into other blocks than before, under other tokens."""
 
@@ -88,9 +87,9 @@ class StreamTable:
         """Add the columns at which ranges ended."""
         self._use(self._changes.carry_out(self.now, barriers))
 
-    def truncate(self, version: int) -> None:
+    def truncate(self, version: int, supersede: Callable[[], Sequence[Fence]]) -> None:
         """Delete the rows below this version."""
-        self._admin.truncate(self.now, version, self.target.system.version)
+        self._admin.truncate(self.now, version, self.target.system.version, supersede)
 
     def changed(self, intent: RangeIntent) -> Changed:
         """Whether earlier attempts at the range may have stored other rows than this one would."""
@@ -117,6 +116,17 @@ class StreamTable:
         if self.target.layout.kind != "wide" or self.target.system.version is None:
             return None
         return self._admin.highest_version(self.now)
+
+    def highest_epoch(self, version: int | None) -> int | None:
+        """The highest epoch in the versions of the stream's rows, be they of another writer; None if there is none.
+
+        ``version``: the highest version, if it is known.
+        """
+        layout = self.target.layout
+        if self.target.system.version is None or layout.kind == "time":
+            return None
+        newest = self._admin.highest_version(self.now) if version is None else version
+        return layout.epoch_of(newest) if newest > 0 else None
 
     def _use(self, table: TargetTable) -> None:
         """Use this version of the table from now on, here and in tasks."""
@@ -147,7 +157,7 @@ class OpenStream:
         """Work on this topic from now on. Raises as the ledger does."""
         ledger = self.ports.ledger
         self.topic, self.stored_version = topic, self.table.highest_version()
-        epoch = self.stored_version >> _EPOCH_SHIFT if self.stored_version and self.stored_version > 0 else None
+        epoch = self.table.highest_epoch(self.stored_version)
         self.states = States(ledger, topic.topic_id, len(topic.low), epoch)
         self.reached = ledger.progress(topic.topic_id)
 
@@ -156,6 +166,10 @@ class OpenStream:
         if barriers:
             self.table.add_columns(barriers)
             self.fill_rollups(doubtful=False)
+
+    def truncate(self, version: int) -> None:
+        """Delete the rows below this version. Raises as `TableAdmin` and the ledger do."""
+        self.table.truncate(version, self._supersede)
 
     def look_at_rollups(self, last: Claim | None) -> None:
         """Compute the rollups that may have another difference than the table: see docs/architecture.md.

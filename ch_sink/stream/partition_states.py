@@ -168,10 +168,11 @@ class States:
         return state.with_floors_of(self._common)
 
     def released(self, partition: int, state: State) -> None:
-        """Waiting changes were applied; a key swap that they opened stays open."""
+        """Waiting changes were applied, or given up; a key swap that they opened stays open."""
         if partition in self._known:
             offset, known = self._known[partition]
-            self._known[partition] = (offset, replace(known, doubled=state.doubled))
+            letters = known.letters or state.letters
+            self._known[partition] = (offset, replace(known, doubled=state.doubled, letters=letters))
 
     def _record(self) -> None:
         self._ledger.record(TopicFacts(self._topic_id, self._partitions, self._epoch))

@@ -16,7 +16,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.stream.job_stream import JobStream, Phase, Watermarks
 from ch_sink.stream.lanes import Answered, Failed, Lanes, Report
 from ch_sink.stream.offset_ranges import OffsetRange
-from ch_sink.stream.pace import ACTIVE_SECONDS, LONG, fair_shares, in_turn
+from ch_sink.stream.pace import ACTIVE_SECONDS, FEW, LONG, fair_shares, in_turn
 from ch_sink.stream.rounds import as_failure
 
 __all__ = ["PATIENCE", "TOGETHER", "Batch", "Looked", "Looks", "Turn"]
@@ -106,6 +106,13 @@ class _Planned:
     def offsets(self) -> int:
         return sum(r.end - r.start for r in self.unread)
 
+    @property
+    def partly_live(self) -> bool:
+        """Whether some partition has few new events, or none now: what comes there waits until the batch has ended."""
+        unread = {r.partition: r.end - r.start for r in self.unread}
+        filled = (p for p, high in self.topic.high.items() if high > self.topic.low.get(p, 0))
+        return any(unread.get(p, 0) <= FEW for p in filled)
+
 
 @dataclass
 class Turn:
@@ -133,10 +140,11 @@ class Turn:
             stream = found.stream
             batch[stream] = ranges = stream.cut(found.unread, shares[stream.name])
             stream.begin(self.now, found.topic, found.offsets, ranges)
-        short = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream not in long}
-        rest = {stream: ranges for stream, ranges in batch.items() if not stream.alone and stream in long}
-        alone = [{stream: ranges} for stream, ranges in batch.items() if stream.alone]
-        self.batches += [group for group in (short, rest, *alone) if group]
+        groups: dict[tuple[str, bool, str], Batch] = {}
+        for stream, ranges in sorted(batch.items(), key=lambda item: item[0] in long):
+            shared = stream.name if stream.alone else "", stream in long, stream.server
+            groups.setdefault(shared, {})[stream] = ranges
+        self.batches += groups.values()
 
     def _next(self, looked: Looked) -> list[_Planned]:
         """What these streams read; those whose last batch is the longest ago come first, and some may not come."""
@@ -183,7 +191,10 @@ class Turn:
         others = {p.stream for p in long}
         recent = (s for s in self.streams if s.phase is Phase.LIVE and self._is_active(s))
         live = short or any(not s.reading.backlog for s in recent if s not in others)
-        limits = {p.stream.name: in_turn(p.stream.limit) if live else p.stream.limit for p in long}
+        limits = {
+            p.stream.name: in_turn(p.stream.limit) if live or (p.partly_live and not self.once) else p.stream.limit
+            for p in long
+        }
         return {
             **fair_shares({p.stream.name: p.offsets for p in short}, {p.stream.name: p.stream.limit for p in short}),
             **fair_shares({p.stream.name: p.offsets for p in long}, limits),

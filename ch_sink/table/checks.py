@@ -7,15 +7,15 @@ from typing import Literal
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import layout_for
-from ch_sink.table.ddl import partitions_apart, view_of
 from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.other_sinks import unused_mark, with_mark
+from ch_sink.table.views import partitions_apart, view_of
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in, quote
 
-__all__ = ["Finding", "Situation", "check_table", "deletes_finding"]
+__all__ = ["Finding", "Situation", "check_table", "deletes_finding", "keyless_finding"]
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -104,6 +104,19 @@ def deletes_finding(table: TargetTable, policy: ChangePolicy) -> Finding | None:
         why, remedy = f"does not know that {mark} marks deleted rows, and shows them", with_mark(table, mark)
     detail = f"{engine.name}({engine.version_column}) {why}: {effect}"
     return Finding(level, "deletes", detail, "\n".join(f"{text};" for text in remedy))
+
+
+def keyless_finding(table: TargetTable, partitions: int) -> Finding | None:
+    """What a table cannot store of a topic without keys whose rows `key_columns` identifies; None if it stores all."""
+    if partitions == 1 or table.engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+        return None
+    return Finding(
+        "fail",
+        "partitions",
+        f"the topic has no keys and {partitions} partitions: {table.engine.name} cannot store a row whose delete was "
+        "read before it",
+        "Use a topic of one partition, or `ch_sink init --engine replacing`.",
+    )
 
 
 def _version(here: Situation) -> Iterable[Finding]:

@@ -1,189 +1,42 @@
 """The statements of ``ch_sink init``: table, view, row policies and the sink's own tables, filled into ``sql/``.
 
-A template of ``sql/`` is one statement with ``$name`` places (:class:`string.Template`). Tables also know
-``$replicated`` and ``$path``: ``ENGINE = ${replicated}ReplacingMergeTree(${path}_version)`` is right either way.
-
-The current-state view shows what the source's table holds now. It names its columns one by one: a ``*`` is expanded
-when the view is created, and would show system columns.
-
 A row policy hides delete rows, but not the older live rows beneath them: under ``FINAL`` it is right only where the
 server applies it after ``FINAL`` (``apply_row_policy_after_final``), and without ``FINAL`` only once everything is
 merged. The view is right always.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
-from pathlib import Path
-from string import Template
+from dataclasses import dataclass
 from typing import Literal
 
-from ch_sink.errors import ChSinkError, TableError
-from ch_sink.order.version import POSITION_SHIFT
-from ch_sink.table.model import Engine, Family, TargetTable, times
+from ch_sink.errors import TableError
+from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec, key_names, plan_columns, sorting_key
+from ch_sink.table.templates import render
+from ch_sink.table.views import moments_of, view_of
+from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
-from ch_sink.types.sql import columns_in, key_expressions, literal, quote, split_commas
+from ch_sink.types.sql import key_expressions, literal, quote, split_commas
 
 __all__ = [
-    "AT_VERSION",
     "STATE_TABLES",
     "TABLE_COMMENT",
     "Statement",
-    "ViewShape",
-    "at_version_of",
     "create_row_policy",
     "create_table",
-    "create_view",
-    "current_view",
     "init_statements",
     "listed",
     "made_engine",
+    "made_table",
     "note_types",
     "once",
-    "partition_in_sorting_key",
-    "partitions_apart",
     "policy_condition",
     "policy_name",
-    "render",
     "row_policies",
     "script",
     "state_tables",
-    "template",
-    "view_of",
     "views_of",
 ]
-
-AT_VERSION = "_at_version"
-"""Suffix of the view that shows an append table as it was at a commit."""
-_BELOW_COMMIT = (1 << POSITION_SHIFT) - 1
-
-
-@cache
-def template(name: str) -> str:
-    """The text of ``sql/<name>.sql``. Raises ChSinkError if the installation lacks it."""
-    shipped = files("ch_sink").joinpath("sql", f"{name}.sql")
-    if shipped.is_file():
-        return shipped.read_text(encoding="utf-8")
-    checkout = Path(__file__).resolve().parents[2] / "sql" / f"{name}.sql"
-    if checkout.is_file():
-        return checkout.read_text(encoding="utf-8")
-    raise ChSinkError(f"the SQL template {name}.sql is not installed", hint="Install ch-sink again.")
-
-
-def render(name: str, **values: str) -> str:
-    """The template with its places filled: one statement, without a semicolon.
-
-    Lines of the template that a place leaves empty disappear; values stay as they are, names with blank lines included.
-    Raises ChSinkError, naming it, for a place without a value.
-    """
-    try:
-        lines = [Template(line).substitute(values).rstrip() for line in template(name).splitlines()]
-    except KeyError as missing:
-        raise ChSinkError(f"sql/{name}.sql has the place ${missing.args[0]}, which has no value here") from None
-    return "\n".join(line for line in lines if line).rstrip(";")
-
-
-@dataclass(frozen=True, slots=True)
-class ViewShape:
-    """What a view depends on. Names are unquoted, except the qualified ``view`` and ``table``."""
-
-    view: str
-    table: str
-    engine: Engine
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
-    apart: bool = False
-    """See `partitions_apart`."""
-    on_cluster: str = ""
-    version_type: str = ""
-    """Type of the version that a reader states, whose commit is the last one shown; empty for the current state."""
-
-
-def partition_in_sorting_key(partition_key: str, sorting_key: Sequence[str], columns: Sequence[str]) -> bool:
-    """Whether rows of one sorting key are always in one partition."""
-    return columns_in(partition_key or "tuple()", columns) <= set(sorting_key)
-
-
-def partitions_apart(table: TargetTable) -> bool:
-    """Whether readers have to merge table partitions separately: no version says which of two rows is the later one.
-
-    The rows are of one sorting key, in several partitions. A time is that of the row and of the delete row that it
-    leaves behind.
-    """
-    unsaid = table.engine.family is Family.COLLAPSING or (table.engine.family is Family.REPLACING and times(table))
-    names = [c.name for c in table.columns]
-    if not unsaid or table.unstated_places(table.partition_key):
-        return False
-    return not partition_in_sorting_key(table.partition_key, table.sorting_key, names)
-
-
-def view_of(table: TargetTable, key: Sequence[str], *, suffix: str = "_current", cluster: str | None = None) -> str:
-    """The statement that creates or replaces the view of a detected table."""
-    return create_view(_shape_of(table, key, suffix, cluster))
-
-
-def at_version_of(table: TargetTable, key: Sequence[str], *, cluster: str | None = None) -> str | None:
-    """The statement of the view of a detected append table at a commit; None if its versions hold no commits."""
-    column = table.column(table.engine.version_column or "_version")
-    if table.engine.family is not Family.MERGE_TREE or column is None or not column.type.endswith(("128", "256")):
-        return None
-    return create_view(replace(_shape_of(table, key, AT_VERSION, cluster), version_type=column.type))
-
-
-def views_of(table: TargetTable, key: Sequence[str], spec: TableSpec) -> list["Statement"]:
-    """The statements of all views of a detected table."""
-    views = {spec.view_suffix: view_of(table, key, suffix=spec.view_suffix, cluster=spec.cluster)}
-    if moment := at_version_of(table, key, cluster=spec.cluster):
-        views[AT_VERSION] = moment
-    everywhere = spec.cluster is not None
-    return [Statement("view", table.database, table.name + end, sql, everywhere) for end, sql in views.items()]
-
-
-def _shape_of(table: TargetTable, key: Sequence[str], suffix: str, cluster: str | None) -> ViewShape:
-    columns = tuple(c.name for c in table.stored_columns)
-    on_cluster = f" ON CLUSTER {quote(cluster)}" if cluster else ""
-    view = f"{quote(table.database)}.{quote(table.name + suffix)}"
-    apart = partitions_apart(table)
-    return ViewShape(view, table.qualified, table.engine, columns, tuple(key), apart, on_cluster)
-
-
-def create_view(shape: ViewShape) -> str:
-    """The CREATE OR REPLACE VIEW statement.
-
-    Replacing: the newest row of each key, unless it is a delete row. Collapsing: the row that no −1 cancels. If rows
-    of one key can be in several partitions, and no version tells them apart, partitions are merged separately (a −1 or
-    a delete row is in the partition of its row), because across partitions the engine keeps the row of the highest
-    partition, which may be the old one (measured).
-    Append with key: the newest change of each key; without key: each row ``sum(_sign)`` times. A view at a commit
-    leaves out later changes. The low bits of a version order the changes inside a commit by Kafka offset, which says
-    nothing about another table; with all of them set, a version of one table stands for its commit in every other.
-    """
-    engine = shape.engine
-    places = {"view": shape.view, "table": shape.table, "on_cluster": shape.on_cluster}
-    places["columns"] = _lines(shape.columns, 4)
-    if engine.family is Family.MERGE_TREE:
-        version, places["sign"] = quote(engine.version_column or "_version"), quote(engine.sign_column or "_sign")
-        places["inner_columns"] = _lines(shape.columns, 8)
-        stated = f"{{version:{shape.version_type}}}"
-        places["moment"] = f"WHERE {version} <= bitOr({stated}, {_BELOW_COMMIT})" if shape.version_type else ""
-        if shape.key:
-            key = ", ".join(quote(name) for name in shape.key)
-            return render("view_newest", key=key, version=version, **places)
-        return render("view_multiset", **places)
-    clauses = ""
-    if engine.is_deleted_column is not None:
-        clauses = f"WHERE {quote(engine.is_deleted_column)} = 0"
-    elif engine.sign_column is not None:
-        clauses = f"WHERE {quote(engine.sign_column)} > 0"
-    if shape.apart:
-        clauses += "\nSETTINGS do_not_merge_across_partitions_select_final = 1"
-    return render("view_final", clauses=clauses, **places)
-
-
-def _lines(names: Sequence[str], indent: int) -> str:
-    return ",\n".join(" " * indent + quote(name) for name in names)
 
 
 def policy_name(table: str) -> str:
@@ -324,29 +177,19 @@ def _settings(spec: TableSpec) -> list[tuple[str, str]]:
     return list({**own, **dict(spec.settings)}.items())
 
 
-def current_view(schema: RowSchema, spec: TableSpec) -> str:
-    """The statement of the current-state view of the table that :func:`create_table` makes."""
-    return create_view(_made_shape(schema, spec))
-
-
-def _made_views(schema: RowSchema, spec: TableSpec) -> list["Statement"]:
+def views_of(table: TargetTable, key: Sequence[str], spec: TableSpec) -> list[Statement]:
+    """The statements of all views of a table."""
+    views = {spec.view_suffix: view_of(table, key, suffix=spec.view_suffix, cluster=spec.cluster)}
+    views |= moments_of(table, key, cluster=spec.cluster)
     everywhere = spec.cluster is not None
-    current = Statement("view", spec.database, spec.table + spec.view_suffix, current_view(schema, spec), everywhere)
-    if spec.engine is not EngineChoice.APPEND:
-        return [current]
-    name = f"{quote(spec.database)}.{quote(spec.table + AT_VERSION)}"
-    sql = create_view(replace(_made_shape(schema, spec), view=name, version_type="UInt128"))
-    return [current, Statement("view", spec.database, spec.table + AT_VERSION, sql, everywhere)]
+    return [Statement("view", table.database, table.name + end, sql, everywhere) for end, sql in views.items()]
 
 
-def _made_shape(schema: RowSchema, spec: TableSpec) -> ViewShape:
-    key = key_names(schema, spec)
-    only_key = [name for name in key if schema.field(name) is None]
-    names = (*only_key, *(f.name for f in schema.fields))
-    plain = {name for element in sorting_key(schema, spec) for name in key_expressions(element)}
-    engine = made_engine(spec)
-    apart = engine.family is Family.COLLAPSING and not partition_in_sorting_key(spec.partition_by, list(plain), names)
-    return ViewShape(spec.view, spec.qualified, engine, names, key, apart, spec.on_cluster)
+def made_table(schema: RowSchema, spec: TableSpec) -> TargetTable:
+    """What views need to know of the table that :func:`create_table` makes."""
+    columns = tuple(Column(plan.name, plan.type) for plan in plan_columns(schema, spec))
+    order = tuple(name for element in sorting_key(schema, spec) for name in key_expressions(element))
+    return TargetTable(spec.database, spec.table, made_engine(spec), columns, order, spec.partition_by)
 
 
 def made_engine(spec: TableSpec) -> Engine:
@@ -389,7 +232,7 @@ def init_statements(schema: RowSchema, spec: TableSpec, *, create_database: bool
     statements = [
         Statement("database", spec.database, spec.database, create, everywhere),
         Statement("table", spec.database, spec.table, create_table(schema, spec), everywhere),
-        *_made_views(schema, spec),
+        *views_of(made_table(schema, spec), key_names(schema, spec), spec),
     ]
     statements = statements if create_database else statements[1:]
     plans = plan_columns(schema, spec)

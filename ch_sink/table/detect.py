@@ -24,7 +24,6 @@ __all__ = [
     "DETECT_SQL",
     "TableRow",
     "assemble",
-    "calls",
     "detect_sql",
     "local_table",
     "varies",
@@ -45,13 +44,8 @@ def varying_columns(columns: Iterable[Column]) -> frozenset[str]:
 
 def varies(expression: str) -> bool:
     """Whether the expression itself calls such a function. Raises TableError if it is not SQL."""
-    return calls(expression, _VARIES)
-
-
-def calls(expression: str, functions: re.Pattern[str]) -> bool:
-    """Whether the expression calls a function whose whole name matches. Raises TableError if it is not SQL."""
     return any(
-        name.kind is Kind.NAME and after.is_symbol("(") and functions.fullmatch(name.value)
+        name.kind is Kind.NAME and after.is_symbol("(") and _VARIES.fullmatch(name.value)
         for name, after in pairwise(tokenize(expression))
     )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ch_sink.model.change import UnknownColumn
 from ch_sink.table.ddl import TABLE_COMMENT, Statement, made_engine, note_types, row_policies, state_tables, views_of
-from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, key_names, plan_columns
 from ch_sink.types.chtype import widened
 from ch_sink.types.column import Column
@@ -42,7 +42,8 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
     previous = ""
     for plan in plans:
         if plan.system:
-            if existing.engine.family is Family.MERGE_TREE and existing.column(plan.name) is None:
+            lacks = existing.engine.family is Family.MERGE_TREE and existing.column(plan.name) is None
+            if lacks and plan.name != SOURCE_TIME:  # nobody knows the times of the rows that are there
                 actions.append(f"ADD COLUMN IF NOT EXISTS {plan.sql}")
             continue
         if existing.column(plan.name) is None:

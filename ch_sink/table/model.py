@@ -11,6 +11,7 @@ from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.sql import columns_in, quote
 
 __all__ = [
+    "SOURCE_TIME",
     "Engine",
     "Family",
     "TargetTable",
@@ -18,6 +19,10 @@ __all__ = [
     "forgets_deletes",
     "times",
 ]
+
+
+SOURCE_TIME = "_source_time"
+"""The column of a history that has the time of each change at its source."""
 
 
 class Family(StrEnum):
@@ -102,11 +107,11 @@ class TargetTable:
 
     @property
     def system_columns(self) -> frozenset[str]:
-        """Columns that the sink fills itself: version, sign, is_deleted, and append mode's ``_op``."""
+        """Columns that the sink fills itself: version, sign, is_deleted, append mode's ``_op`` and time."""
         engine = self.engine
         named = {engine.version_column, engine.sign_column, engine.is_deleted_column}
         if engine.family is Family.MERGE_TREE:
-            named |= {"_op", "_sign", "_version"}
+            named |= {"_op", "_sign", "_version", SOURCE_TIME}
         elif engine.family is Family.COLLAPSING:
             named.add("_version")
         return frozenset(n for n in named if n is not None)

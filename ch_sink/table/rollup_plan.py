@@ -1,25 +1,36 @@
 """Which rollups a table can have, and the types of their expressions, which the server tells."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.table.detect import calls, varies
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.rollup import Rollup, RollupChoice
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, Kind, Token, columns_in, literal, quote, tokenize
 
-__all__ = ["expect_rollups", "probe", "rollup_of"]
+__all__ = ["expect_rollups", "expect_row_functions", "names_in", "probe", "rollup_of", "syntax_probe"]
 
-_BESIDE = re.compile(
-    r"dict\w+|joinGet\w*|(row|block)Number\w*|running\w+|neighbor|nonNegativeDerivative|(host|user|fqdn|fullHost)(Name)?|"
-    r"current\w+|serverU+ID|uptime|version|buildId|get(Setting|Macro|ServerSetting)\w*|timezone|serverTimezone|query_?id",
+_VARYING = re.compile(
+    r"now\w*|today|yesterday|curdate|local(time|timestamp)|utc_?timestamp|current\w+|session_user|auth\w*user|user|"
+    r"rand\w*|generate\w+|fuzz\w+|obfuscateQuery|array(Partial\w+|Shuffle|RandomSample|Join)|unnest|"
+    r"dict(Get|Has|IsIn)\w*|joinGet\w*|region\w+|file\w*|catboostEvaluate|naiveBayes\w+|assignCentroid|ai\w+|"
+    r"running\w+|neighbor|(row|block)Number\w*|block(Serialized)?Size|lowCardinality(Indices|Keys)|isConstant|"
+    r"host_?name|fqdn|fullHostName|database|schema|default(Profiles|Roles)|enabled\w+|pg_?\w+|display_?name|"
+    r"(initial_?)?query_?(id|start_?time)|connection_?id|tid|transaction\w+|shard\w+|version|revision|buildId|chdb|"
+    r"uptime|zookeeper\w+|server\w+|time_?zone|tcpPort|showCertificate|globalVariable|hasColumnInTable|"
+    r"get(ClientHTTPHeader|Macro|MergeTreeSetting|OSKernelVersion|Server\w+|Setting\w*|MaxTable\w+)|hasThreadFuzzer|"
+    r"toColumnTypeName|dumpColumnStructure|addressTo\w+|timeSeries\w+|dateTimeToUUIDv7|financialNetPresentValueExtended|"
+    r"__\w+",
     re.IGNORECASE,
 )
-"""Functions whose value depends on more than the row: other tables, the server, the block, the user."""
+"""Functions whose value depends on more than their arguments, as 26.9 says, and some that it takes for others.
+
+Earlier servers do not say it in `system.functions`, and their query cache believes in `connectionId` and others."""
 _IN = re.compile("(global)?(not)?(null)?in(ignoreset)?", re.IGNORECASE)
+_NOTE = re.compile(r"( ?\((alias .*|children \d+)\))+$")
+"""What follows the name of a node."""
 _FLOAT = re.compile(r"\b(Float32|Float64|BFloat16)\b")
 
 
@@ -51,11 +62,9 @@ def expect_rollups(table: TargetTable, choices: Sequence[RollupChoice], chosen: 
 def _expect_of_the_row(where: str, text: str, table: TargetTable, chosen: ColumnPolicy) -> None:
     """Raises TableError for an expression whose value the stored row alone does not decide for ever."""
     tokens = tokenize(text)
-    beside = any(token.is_word("SELECT", "OVER") for token in tokens) or _names_a_set(tokens)
-    if beside or varies(text) or calls(text, _BESIDE):
+    if any(token.is_word("SELECT") for token in tokens) or _names_a_set(tokens):
         raise TableError(
-            f"{where}: {text} has another value each time, or reads another table: what a row has added could not be "
-            "subtracted again",
+            f"{where}: {text} reads another table: what a row has added could not be subtracted again",
             hint="Name columns of the table and functions of them only.",
         )
     if out := sorted(columns_in(text, chosen.exclude)):
@@ -108,6 +117,65 @@ def probe(table: TargetTable, choice: RollupChoice) -> str:
     shown = ", ".join(f"({text}) AS {OWN}c{place}" for place, text in enumerate(texts))
     where = f" WHERE ({choice.where})" if choice.where else ""
     return f"DESCRIBE TABLE (SELECT {shown} FROM null({literal(structure)}){where})"
+
+
+def syntax_probe(choices: Sequence[RollupChoice]) -> str:
+    """The query of the trees of all expressions, as `expect_row_functions` reads them: a line for each node."""
+    texts = ", ".join(f"({text})" for choice in choices for _, text in choice.expressions)
+    return f"SELECT explain FROM (EXPLAIN AST SELECT {texts})"
+
+
+def expect_row_functions(
+    table: TargetTable, choices: Sequence[RollupChoice], trees: Sequence[str], functions: Mapping[str, bool]
+) -> None:
+    """Raises TableError for an expression that calls a function of more than its arguments, or an aggregate function.
+
+    Args:
+        trees: the answer to `syntax_probe`, of expressions that the server accepts.
+        functions: whether a function that the server knows depends on its arguments alone, by name.
+    """
+    columns = [c.name for c in table.stored_columns]
+    stated = [(f"rollups.{choice.name}.{key}", text) for choice in choices for key, text in choice.expressions]
+    for (where, text), nodes in zip(stated, _nodes(trees), strict=True):
+        for kind, name in nodes:
+            if "Asterisk" in kind or "Matcher" in kind:
+                raise TableError(
+                    f"{where}: {text} does not name the columns that it reads", hint="Name each column of the table."
+                )
+            called = kind == "Function" and name != "lambda"
+            # A bare name that is no column is a function without arguments (from 26.3 on), or a lambda's argument.
+            bare = kind == "Identifier" and name in functions and not columns_in(quote(name), columns)
+            if (called or bare) and (not functions.get(name, False) or _VARYING.fullmatch(name)):
+                raise TableError(
+                    f"{where}: {text} calls {name}, which is not known to depend on the row alone: what a row has "
+                    "added could not be subtracted again",
+                    hint="Name columns of the table and built-in functions of them only: no aggregate function, none "
+                    "of CREATE FUNCTION, of the clock, the server or another table.",
+                )
+
+
+def names_in(trees: Sequence[str]) -> list[str]:
+    """What `syntax_probe` names: functions, columns and arguments of lambdas."""
+    return sorted({name for nodes in _nodes(trees) for kind, name in nodes if kind in ("Function", "Identifier")})
+
+
+def _nodes(trees: Sequence[str]) -> list[list[tuple[str, str]]]:
+    """Kind and name of every node, by expression: the expressions are the children of the SELECT's first list."""
+    found: list[list[tuple[str, str]]] = []
+    top = -1
+    for line in trees:  # SelectQuery, below it ExpressionList, below that the expressions
+        level = len(line) - len(line.lstrip())
+        kind, _, rest = line.strip().partition(" ")
+        if top < 0:
+            top = level + 2 if kind == "SelectQuery" else -1
+        elif level == top - 1 and not found:
+            continue
+        elif level < top:
+            break
+        else:
+            found += [[]] if level == top else []
+            found[-1].append((kind, _NOTE.sub("", rest)))
+    return found
 
 
 def rollup_of(table: TargetTable, choice: RollupChoice, types: Sequence[str]) -> Rollup:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ch_sink.errors import ConfigError, TableError
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.table.model import Family
+from ch_sink.table.model import SOURCE_TIME, Family
 from ch_sink.types import clickhouse_type
 from ch_sink.types.build import default_sql, without_expression
 from ch_sink.types.chtype import parse_type
@@ -40,7 +40,7 @@ class EngineChoice(StrEnum):
     VERSIONED_COLLAPSING = "versioned-collapsing"
     """``VersionedCollapsingMergeTree(_sign, _version)``"""
     APPEND = "append"
-    """``MergeTree``: every change a row, with ``_op``, ``_sign``, ``_version``."""
+    """``MergeTree``: every change a row, with ``_op``, ``_sign``, ``_version``, ``_source_time``."""
 
     @staticmethod
     def parse(text: str) -> "EngineChoice":
@@ -86,7 +86,12 @@ class EngineChoice(StrEnum):
             EngineChoice.SIGN_REPLACING: (version, sign),
             EngineChoice.COLLAPSING: (sign, version),
             EngineChoice.VERSIONED_COLLAPSING: (sign, version),
-            EngineChoice.APPEND: (("_op", "LowCardinality(String)"), sign, version),
+            EngineChoice.APPEND: (
+                ("_op", "LowCardinality(String)"),
+                sign,
+                version,
+                (SOURCE_TIME, "DateTime64(3, 'UTC')"),
+            ),
         }[self]
 
     def describe(self, column: str) -> str:
@@ -103,6 +108,7 @@ _SYSTEM_COLUMNS = {
     "_version": "order of changes: the highest version of a key is its current row",
     "_is_deleted": "1 for a deleted row",
     "_op": "operation of the change: c insert, u update, d delete, r snapshot",
+    SOURCE_TIME: "time of the change at the source, or of the record in Kafka where the event states none",
 }
 
 
@@ -246,7 +252,7 @@ def key_names(schema: RowSchema, spec: TableSpec) -> tuple[str, ...]:
                 raise TableError(
                     f"{spec.qualified}: the topic's keys are single values without a name",
                     hint="Name their column: key_columns: [id].",
-                )
+                ).settled_by("key_columns: [id]")
             names = spec.key_columns
     else:
         names = spec.key_columns
@@ -273,8 +279,8 @@ def sorting_key(schema: RowSchema, spec: TableSpec) -> tuple[str, ...]:
     if not key and not append:
         raise TableError(
             f"{spec.qualified}: the topic has no keys, and {spec.engine.family.value} would merge equal rows into one",
-            hint="Choose --engine append, or name the columns that identify a row with key_columns.",
-        )
+            hint="Set engine: append, or name the columns that identify a row with key_columns.",
+        ).settled_by("engine: append")
     if not spec.order_by:
         return (*(quote(name) for name in key), *(("`_version`",) if append else ()))
     missing = [name for name in key if name not in key_expressions(", ".join(spec.order_by))]
@@ -317,7 +323,7 @@ def system_plans(spec: TableSpec) -> list[ColumnPlan]:
         ColumnPlan(
             name,
             kind,
-            codec="ZSTD(1)" if kind == "UInt128" and spec.codecs else "",
+            codec=_codec(kind, False, spec) or ("ZSTD(1)" if kind == "UInt128" and spec.codecs else ""),
             comment=spec.engine.describe(name),
             system=True,
         )
@@ -343,9 +349,9 @@ def _column(
         role = "key" if in_key else "ORDER BY or PARTITION BY"
         raise TableError(
             f"{spec.qualified}: the {role} column {field.name!r} can be null in the source",
-            hint="Declare it NOT NULL at the source, leave it out, or accept it with allow_nullable_key "
+            hint="Declare it NOT NULL at the source, leave it out, or accept it with init.allow_nullable_key "
             "(ClickHouse then sorts nulls as one value).",
-        )
+        ).settled_by("init: {allow_nullable_key: true}")
     kind = clickhouse_type(field.type, spec.types, key=in_key and not field.type.optional, column=field.name)
     default = "" if in_key else default_sql(field.type, kind, names) or ""
     return ColumnPlan(field.name, kind, default, _codec(kind, field.name == first, spec), note=field.type.to_note())

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ch_sink.order import layout_for
 from ch_sink.ports import Fence, Insert, StoredRows
-from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
 from ch_sink.table.rollup import Rollup
 
 __all__ = ["MemoryRollup", "MemoryTable", "Row"]
@@ -43,7 +43,13 @@ class MemoryTable:
         self.table = table
         version = table.column("_version")
         self._schema = schema.append(pa.field("_version", layout_for(version.type if version else "UInt128").arrow))
-        for name, kind in (("_sign", pa.int8()), ("_is_deleted", pa.uint8()), ("_op", pa.string())):
+        own = {
+            "_sign": pa.int8(),
+            "_is_deleted": pa.uint8(),
+            "_op": pa.string(),
+            SOURCE_TIME: pa.timestamp("ms", tz="UTC"),
+        }
+        for name, kind in own.items():
             if table.column(name) is not None:
                 self._schema = self._schema.append(pa.field(name, kind))
 

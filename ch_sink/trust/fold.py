@@ -15,15 +15,27 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
 from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
+from ch_sink.model.address import counted, grouped
 from ch_sink.model.change import HandoverId
 from ch_sink.model.policy import Policy
+from ch_sink.observe.step import Step
 from ch_sink.order import State, is_one_of_several
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.plans import StreamName
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import DeadLetter, Fact, FinishedRange, HandedOver, Handover, RangeIntent, TableRefilled, TopicFacts
+from ch_sink.ports import (
+    DeadLetter,
+    Fact,
+    Fence,
+    FinishedRange,
+    HandedOver,
+    Handover,
+    RangeIntent,
+    TableRefilled,
+    TopicFacts,
+)
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.ports import StreamPorts, StreamSettings
@@ -88,8 +100,10 @@ class Fold:
         topic: TopicReader,
         decoder: MakeDecoder,
         handover: Handover | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``handover``: where values of key changes are that began before the fold does."""
+        """``handover``: values of key changes that began before the fold. ``say``: is given the progress."""
+        self.say = say
         self._client, self._shadow, self._topic, self._decoder = client, shadow, topic, decoder
         self._settings = replace(settings, name=f"shadow:{settings.name}", policy=lenient(settings.policy, shadow))
         self._ledger = MemoryLedger(self._settings.name)
@@ -162,9 +176,33 @@ class Fold:
 
     def waiting(self) -> dict[int, list[int]]:
         """Partition → offsets of the records that wait for the values of a row that changed its key."""
-        topic_id = self._coordinator.topic.topic_id
-        found = {p: [r.offset for r in self._pending.open(topic_id, p) if r.swap is None] for p in self.at}
+        found = {p: [r.offset for r in self._pending.open(self.topic_id, p) if r.swap is None] for p in self.at}
         return {p: offsets for p, offsets in found.items() if offsets}
+
+    @property
+    def topic_id(self) -> str:
+        """Identity of the topic that is folded."""
+        return self._coordinator.topic.topic_id
+
+    def unresolved(self) -> list[DeadLetter]:
+        """Changes that lack a value and after which no other one of the same key comes. Raises KafkaError.
+
+        A later change is either applied, which makes the row what the source has, or such a change itself.
+        """
+        open_: dict[tuple[int, bytes | None], DeadLetter] = {}
+        for letter in sorted(self.letters.stored.values(), key=lambda letter: letter.offset):
+            if letter.kind == "unresolved":
+                open_[letter.partition, letter.key] = letter
+        for partition in {p for p, _ in open_}:
+            mine = {key: letter.offset for (p, key), letter in open_.items() if p == partition}
+            first, end = min(mine.values()) + 1, self.at[partition]
+            where = self._settings.name, self._settings.topic, self.topic_id, partition
+            task = RangeTask(*where, self._shadow, first, end, self._coordinator.state_at(partition, end))
+            for chunk in self._topic.chunks(task, first):
+                for key, offset in zip(chunk.records.keys, chunk.records.offsets.tolist(), strict=True):
+                    if key is not None and offset > mine.get(key, end):
+                        open_.pop((partition, key), None)
+        return list(open_.values())
 
     def close(self) -> None:
         """End the fold."""
@@ -174,16 +212,20 @@ class Fold:
         """Fold everything below these offsets. Raises ChSinkError."""
         goal = {partition: max(end, self.at.get(partition, 0)) for partition, end in ends.items()}
         self.at = {**dict.fromkeys(goal, 0), **self.at}
-        topic_id = self._coordinator.topic.topic_id
+        total = left = sum(goal[p] - self.at[p] for p in goal)
         while any(self.at[p] < end for p, end in goal.items()):
             reach = plan_ranges(self.at, goal, _LIMIT, self._settings.chunk_offsets)
             ranges = [
-                OffsetRange(self._settings.topic, topic_id, p, self.at[p], end, 0, goal[p])
+                OffsetRange(self._settings.topic, self.topic_id, p, self.at[p], end, 0, goal[p])
                 for p, end in sorted(reach.items())
                 if end > self.at[p]
             ]
             self._coordinator.run_batch(ranges, self._execute)
             self.at |= {r.partition: r.end for r in ranges}
+            left -= sum(r.end - r.start for r in ranges)
+            if total > _LIMIT:
+                text = f"applying changes: {grouped(total - left)} of {counted(total, 'offset')}"
+                self.say(Step(text, 1 - left / total))
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         return [run_task(task, self._open_task) for task in tasks]
@@ -244,8 +286,10 @@ class _ShadowAdmin:
     def carry_out(self, table: TargetTable, columns: object, key: object) -> TargetTable:
         return self.table
 
-    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
-        self.inner.truncate(table, version, version_column)
+    def truncate(
+        self, table: TargetTable, version: int, version_column: str | None, supersede: Callable[[], Sequence[Fence]]
+    ) -> None:
+        self.inner.truncate(table, version, version_column, supersede)
 
     def highest_version(self, table: TargetTable) -> int:
         return 0

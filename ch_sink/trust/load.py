@@ -3,6 +3,7 @@
 Every column that the stream fills has to come from the source: what a comparison may leave out, a filled table may not.
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,12 +21,13 @@ from ch_sink.errors import DecodeError, SourceError, StreamFailed, TableError
 from ch_sink.merge import version_column
 from ch_sink.model.address import counted
 from ch_sink.model.policy import ColumnPolicy, Policy
+from ch_sink.observe.step import Step
 from ch_sink.order import layout_for
 from ch_sink.order.version import to_words
-from ch_sink.snapshot import DocumentReader, SourceReader
+from ch_sink.snapshot import DivisibleReader, DocumentReader, SourceReader
 from ch_sink.snapshot.encode import Encode, encoded, encoder, is_sent, same_decimal_text, same_moment_text, source_type
 from ch_sink.snapshot.reader import Value
-from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
 from ch_sink.trust.topic import Check, never_stops, until_stopped
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.build import converter
@@ -171,7 +173,7 @@ def _prepared(
 
 
 def _same_text(kind: SourceType, database_type: str, made: Converter) -> bool:
-    """Whether a text can be told that is stored as the connector writes it: that of an array or object cannot."""
+    """Whether the stored text is known to be as the connector writes it: that of an array or object is not."""
     return made.wire is not msgspec.Raw and (isinstance(made, AnyText) or same_moment_text(kind, database_type))
 
 
@@ -232,19 +234,26 @@ def store(
 
 
 def block(
-    table: TargetTable, columns: Sequence[SnapshotColumn], batch: Sequence[tuple[Value, ...]], version: int
+    table: TargetTable,
+    columns: Sequence[SnapshotColumn],
+    batch: Sequence[tuple[Value, ...]],
+    version: int,
+    read: int = 0,
 ) -> pa.Table:
-    """Rows of the source as they are inserted into a table of any engine, all under one version."""
+    """Rows of the source as they are inserted into a table of any engine, all under one version.
+
+    ``read``: when they were, in milliseconds since 1970; a history has it.
+    """
     count = len(batch)
     arrays = {
         column.table.name: column.array(values)
         for column, values in zip(columns, zip(*batch, strict=True), strict=True)
     }
     added = {name: pa.array([value.as_py()] * count, value.type) for name, value in table.added}
-    return pa.table({**arrays, **added, **_system(table, count, version)})
+    return pa.table({**arrays, **added, **_system(table, count, version, read)})
 
 
-def _system(table: TargetTable, count: int, version: int) -> dict[str, pa.Array]:
+def _system(table: TargetTable, count: int, version: int, read: int) -> dict[str, pa.Array]:
     """The sink's own columns for rows that live."""
     out: dict[str, pa.Array] = {}
     engine, name = table.engine, version_column(table)
@@ -256,6 +265,8 @@ def _system(table: TargetTable, count: int, version: int) -> dict[str, pa.Array]
         out[engine.is_deleted_column] = pa.array(np.zeros(count, dtype=np.uint8))
     if engine.family is Family.MERGE_TREE:
         out["_op"] = pa.array(["r"] * count)
+        if table.column(SOURCE_TIME) is not None:
+            out[SOURCE_TIME] = pa.array([read] * count, pa.timestamp("ms", tz="UTC"))
     sign = engine.sign_column or ("_sign" if engine.family is Family.MERGE_TREE else "")
     if sign:
         out[sign] = pa.array(np.ones(count, dtype=np.int8))
@@ -279,7 +290,7 @@ def expect_unique(client: Client, table: TargetTable, key: Sequence[str], rows: 
 
 
 _ROWS = 50_000
-_EVERY = 500_000
+_EVERY = 50_000
 
 
 class Filling:
@@ -302,14 +313,16 @@ class Filling:
         say: Callable[[str], None] = lambda _: None,
     ) -> int:
         """Store all rows under one version; returns their number. Raises ChSinkError."""
-        total, said = 0, _EVERY
+        total, said, began = 0, _EVERY, int(time.time() * 1000)
+        expected = reader.estimate() if isinstance(reader, DivisibleReader) else 0
         batches = reader.rows([column.source for column in self.columns], _ROWS)
         for batch in filter(None, until_stopped(batches, self._check)):
-            rows = block(table, self.columns, batch, version)
+            rows = block(table, self.columns, batch, version, began)
             client.insert(table.qualified, rows, settings=PINNED, doing=f"fill {table.qualified}")
             total += len(batch)
             if total >= said:
-                say(f"{counted(total, 'row')} read")
+                text = f"reading the source: {counted(total, 'row')}"
+                say(Step(text, total / expected if expected >= total else None))
                 said += _EVERY
         return total
 

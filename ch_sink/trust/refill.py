@@ -112,7 +112,7 @@ def expect_refillable(refill: Refill) -> None:
 
 
 def expect_keyed(refill: Refill) -> None:
-    """Raises StreamFailed if the rows of the source cannot be told apart."""
+    """Raises StreamFailed if the rows of the source cannot be distinguished."""
     if not refill.subject.key:
         raise StreamFailed(
             f"{refill.subject.table.qualified} has no key: a row that changes while the source is read would be "
@@ -237,7 +237,13 @@ def new_table(refill: Refill, shape: Shape | None, say: Say, *, begun: bool) -> 
         table = successor.create(shape)
         handover = refill.handover if shape is None else subject.kept(table)
         fold = Fold(
-            subject.client, table, subject.settings, subject.topic, subject.decoder, handover if begun else None
+            subject.client,
+            table,
+            subject.settings,
+            subject.topic,
+            subject.decoder,
+            handover if begun else None,
+            say,
         )
         try:
             yield NewTable(refill if shape is None else refill.of(table), table, fold)
@@ -263,10 +269,10 @@ def of_table(refill: Refill, name: str) -> Refill:
 
 
 @contextmanager
-def other_table(refill: Refill, handover: Handover | None) -> Iterator[NewTable]:
+def other_table(refill: Refill, handover: Handover | None, say: Say) -> Iterator[NewTable]:
     """The table of `of_table`, to be filled. If the context fails, it is empty again."""
     subject = refill.subject
-    fold = Fold(subject.client, subject.table, subject.settings, subject.topic, subject.decoder, handover)
+    fold = Fold(subject.client, subject.table, subject.settings, subject.topic, subject.decoder, handover, say)
     try:
         yield NewTable(refill, subject.table, fold)
     except BaseException:
@@ -309,7 +315,7 @@ def _floors(
 ) -> tuple[TableRefilled, ...]:
     """What the ledger has to know of rows that show every change below this position of the source; 0 for none."""
     if refill.subject.settings.policy.versions.strategy in ("kafka_offset", "source_time"):
-        position = 0  # nothing tells when the positions of the source begin anew
+        position = 0  # nothing shows when the source's positions restart
     until, run = int(time.time() * 1000) + CLOCKS, new_run()
     return tuple(
         TableRefilled(topic.topic_id, p, offset, position, epoch, until, run=run) for p, offset in sorted(at.items())
@@ -321,11 +327,22 @@ def new_run() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def expect_good_records(fold: Fold, below: Mapping[int, int]) -> None:
-    """Raises StreamFailed if a record that the stream has not seen cannot be applied: it would get lost.
+def expect_good_records(refill: Refill, fold: Fold, below: Mapping[int, int]) -> None:
+    """Raises StreamFailed if the new table lacks a change that the stream has, or would have.
 
-    A value that an event leaves out, of a row that was deleted before the rows were read, is no such case.
+    ``below``: partition → offset; below it, records that cannot be read are the stream's own dead letters.
     """
+    lost = fold.unresolved()
+    if lost and refill.subject.unresolved is not None:
+        known = refill.subject.unresolved(fold.topic_id)
+        lost = [letter for letter in lost if (letter.partition, letter.offset) not in known]
+    if lost:
+        first = min(lost, key=lambda letter: (letter.partition, letter.offset))
+        raise StreamFailed(
+            f"the new table lacks {counted(len(lost), 'row')}: the change at offset {first.offset} of partition "
+            f"{first.partition} leaves out a value, and the row that has it was deleted before the source was read",
+            hint="Let the stream read the topic to its end, and run `ch_sink resync` again: it begins behind that.",
+        )
     bad = [
         letter
         for letter in fold.letters.stored.values()

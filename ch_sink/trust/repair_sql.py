@@ -15,8 +15,8 @@ from ch_sink.merge import version_column
 from ch_sink.order import State, is_one_of_several, layout_for
 from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target
-from ch_sink.table.ddl import partition_in_sorting_key
-from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
+from ch_sink.table.views import partition_in_sorting_key
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.removal import ALL_ROWS
 from ch_sink.trust.sides import KEY, TIMES, Side
@@ -40,7 +40,7 @@ __all__ = [
     "rows_move",
     "statements",
     "too_new",
-    "unmendable",
+    "unremovable",
 ]
 
 USED = f"{OWN}used"
@@ -100,19 +100,25 @@ def _of_each_source(target: Target, offset: int, state: State, *, alone: bool) -
     ``alone``: no database is to come of which nothing has been seen.
     """
     if not offset:
-        return [target.layout.floor - 1]  # the first change has floor + 1, and what leaves its place by it the floor
+        return [v - 1 for v in _versions(target, [(state.epoch, 0)], 0, half=0)]  # below all that is to come
     last = [(state.epoch, offset - 1)]
     if state.strategy in ("", "source_position"):  # no change yet: its position may be below the offset
         last = [(s.epoch, s.commit) for s in state.sources.values()] or [(state.epoch, 0)]
         if not alone and any(is_one_of_several(name) for name in state.sources):
             last.append((state.epoch, 0))  # of a database that has sent nothing yet
+    return _versions(target, last, offset - 1)
+
+
+def _versions(target: Target, places: Sequence[tuple[int, int]], offset: int, half: int = 1) -> list[int]:
+    """The versions of changes of these epochs and commit positions at an offset."""
     words = target.layout.pack(
-        np.array([epoch for epoch, _ in last], dtype=np.int64),
-        to_words([commit for _, commit in last]),
-        np.full(len(last), offset - 1, dtype=np.int64),
-        np.zeros(len(last), dtype=np.int64),
+        np.array([epoch for epoch, _ in places], dtype=np.int64),
+        to_words([commit for _, commit in places]),
+        np.full(len(places), offset, dtype=np.int64),
+        np.zeros(len(places), dtype=np.int64),
+        half,
     )
-    return [to_int(words, at) for at in range(len(last))]
+    return [to_int(words, at) for at in range(len(places))]
 
 
 def ceiling_of(table: TargetTable, key: Sequence[str], last: int) -> int:
@@ -227,7 +233,7 @@ def needs_stream(table: TargetTable) -> bool:
     return not (replaces and version_column(table) is not None and table.sorting_key)
 
 
-def unmendable(table: TargetTable) -> tuple[str, ...]:
+def unremovable(table: TargetTable) -> tuple[str, ...]:
     """Kinds of difference that the engine cannot be rid of."""
     engine = table.engine
     if engine.family is Family.REPLACING and not (engine.is_deleted_column or engine.sign_column):
@@ -253,7 +259,7 @@ def statements(
     if table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
         return [_collapsed(source, target, differences, step, ceilings, kept)]
     gone = ("extra", "different") if rows_move(table, target.key) else ("extra",)
-    out = [] if unmendable(table) else [_marked(target, differences, step, gone, ceilings)]
+    out = [] if unremovable(table) else [_marked(target, differences, step, gone, ceilings)]
     return [*out, _rewritten(source, target, differences, step, ceilings, kept)]
 
 
@@ -269,8 +275,8 @@ def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[s
         names.append(version)
         values.append(mark_version(table, version, ceilings))
     if engine.family is Family.MERGE_TREE:
-        names.append("_op")
-        values.append("'d'")
+        names += ["_op", *_since(table)]
+        values += ["'d'", *_since(table).values()]
     rows = target.live([*(quote(n) for n in columns)], differences.keys(step, kinds))
     return (
         f"INSERT INTO {table.qualified} ({_list([*names, mark])}) SELECT {', '.join(values)}, {value} "
@@ -297,8 +303,8 @@ def _rewritten(
         names.append(mark)
         values.append(value)
     if table.engine.family is Family.MERGE_TREE:
-        names.append("_op")
-        values.append("'r'")
+        names += ["_op", *_since(table)]
+        values += ["'r'", *_since(table).values()]
     rows = source.live([quote(n) for n in columns], differences.keys(step, ("missing", "different")))
     return (
         f"INSERT INTO {table.qualified} ({_list(names)}) SELECT {', '.join(values)} "
@@ -379,6 +385,11 @@ def _mark(table: TargetTable, *, deleted: bool) -> tuple[str, str]:
     if table.engine.is_deleted_column:
         return table.engine.is_deleted_column, str(int(deleted))
     return table.engine.sign_column or "_sign", "-1" if deleted else "1"
+
+
+def _since(table: TargetTable) -> dict[str, str]:
+    """The column of times with that of a repaired row: from now on it is known to be so."""
+    return {SOURCE_TIME: "now64(3)"} if table.column(SOURCE_TIME) is not None else {}
 
 
 def _stored(table: TargetTable) -> list[str]:

@@ -89,6 +89,8 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
         ttl=spec.ttl if aged else live.ttl,
     )
     changes = differences_of_shape(planned, live)
+    if not other_engine and (own := [plan.name for plan in plans if plan.system]):
+        changes = (*changes, f"columns added: {', '.join(own)}")
     if not changes:
         return None
     names = {c.name for c in live.columns}
@@ -159,7 +161,7 @@ def _added(subject: Subject, choice: EngineChoice, spec: TableSpec) -> tuple[Col
     live, changes = subject.table, subject.settings.policy.changes
     there = {c.name for c in live.columns}
     fixed = replace(spec, engine=choice, order_by=(), partition_by="", allow_nullable_key=True)
-    plans = system_plans(fixed) if choice is not choice_of(live, spec) else []
+    plans = system_plans(fixed) if choice is EngineChoice.APPEND or choice is not choice_of(live, spec) else []
     if subject.schema is not None and changes.evolve != "ignore":
         plans += [plan for plan in plan_columns(subject.schema, fixed) if not plan.system]
     return tuple(plan for plan in plans if plan.name not in there)

@@ -21,6 +21,7 @@ from ch_sink.clickhouse import ClickHouseSettings, connect
 from ch_sink.errors import ConfigError, StreamFailed
 from ch_sink.model.address import grouped
 from ch_sink.model.policy import Policy
+from ch_sink.observe.step import Step
 from ch_sink.snapshot import DivisibleReader, Part, SourceAddress, SourceReader, open_source
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.load import ROWS, SnapshotColumn, expect_unique, lacking_columns, load, snapshot_columns, store
@@ -98,6 +99,7 @@ def _load(
             filling = Filling(
                 reader.address, server, table, shadow, wanted, subject.key, subject.schema, policy, version
             )
+            say(Step("reading the source", 0.0))
             return load_parts(filling, parts, processes, say, subject.check)
     return load(subject.client, shadow, chosen, reader, version, subject.check)
 
@@ -157,7 +159,9 @@ def load_parts(
                 ended, running = wait(running, _LOOK, FIRST_COMPLETED)
                 total += sum(future.result() for future in ended)
                 if ended:
-                    say(f"reading the source: {grouped(total)} rows, {len(parts) - len(running)} of {len(parts)} parts")
+                    done = len(parts) - len(running)
+                    text = f"reading the source: {grouped(total)} rows, {done} of {len(parts)} parts"
+                    say(Step(text, done / len(parts)))
                 check()
         except BrokenProcessPool:
             raise StreamFailed(

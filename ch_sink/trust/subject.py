@@ -7,7 +7,7 @@ from typing import Literal
 from ch_sink.clickhouse import Client
 from ch_sink.errors import AccessDenied, ClickHouseError, StreamFailed, TableError
 from ch_sink.order import State
-from ch_sink.ports import Handover, Ledger
+from ch_sink.ports import Handover, Ledger, TopicFacts
 from ch_sink.snapshot import SourceReader
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
@@ -117,7 +117,9 @@ def states_at(subject: Subject, topic_id: str, applied: Mapping[int, int]) -> di
     A partition that the stream has not begun is at offset 0, and counts: its changes are all to come.
     """
     texts = subject.ledger.states_at(topic_id, applied)
-    return {p: (offset, State.from_json(texts.get(p))) for p, offset in applied.items() if texts.get(p) or not offset}
+    epoch = max((f.epoch for f in subject.ledger.facts(TopicFacts) if f.topic_id == topic_id), default=0)
+    known = {p: offset for p, offset in applied.items() if texts.get(p) or not offset}
+    return {p: (offset, State.from_json(texts.get(p)).raised_to(epoch)) for p, offset in known.items()}
 
 
 def filled_columns(table: TargetTable, schema: RowSchema | None) -> tuple[Column, ...]:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from ch_sink.clickhouse import EVERY_TYPE
 from ch_sink.errors import StreamFailed
 from ch_sink.model.address import counted
+from ch_sink.observe.step import Step
 from ch_sink.pipeline.target import Target
 from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import Family, TargetTable
@@ -27,7 +29,7 @@ from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.report import Report
 from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables, staying
-from ch_sink.trust.sides import Side
+from ch_sink.trust.sides import KEY, Side
 from ch_sink.trust.source_rows import read_source
 from ch_sink.trust.subject import Options, Subject, chosen_columns, expect_condition, states_at
 from ch_sink.trust.topic import offsets_behind
@@ -35,13 +37,16 @@ from ch_sink.types.build import default_sql
 from ch_sink.types.column import Column
 from ch_sink.types.sql import columns_in, literal, quote
 
-__all__ = ["FOUND", "Comparison", "Verified", "verified"]
+__all__ = ["FOUND", "Comparison", "Verified", "unpaired", "verified"]
 
 FOUND = 10_000
 """Step of the keys that differ."""
+_WAITING = "waiting for changes that have not arrived yet"
 _ROUNDS = 5
 _PAUSE = 0.2
 """Seconds between two looks at the stream."""
+_UNPAIRED = 10_000
+"""Most keys with wrong signs that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +122,23 @@ class Comparison:
         report = replace(self._report(totals.table_rows), changing=self.touched + changing, behind=behind, lag=self.lag)
         if self.options.bounds is None or self.options.bounds[0] is None:  # with the first part of a table
             rollups = _rolled_up(self.subject, self.options, report, self.differences.source.table)
-            report = replace(report, rollups=rollups)
+            report = replace(report, rollups=rollups, unpaired=(yield from self._unpaired()))
         self.shadow.expect_own(self.subject.client)
         sides = self.differences.source, self.differences.target
         report = replace(report, seconds=time.monotonic() - began)
         self.found = Verified(report, self.differences, *sides, self.topic.topic_id, self.applied, self.shadow)
+
+    def _unpaired(self) -> Generator[None, None, int]:
+        """How many keys have wrong signs, also when looked at again: parts of one insert come one after the other."""
+        if self.options.share != 1:
+            return 0
+        found = unpaired(self.subject, self.differences.target)
+        for _ in range(_ROUNDS):
+            if not found:
+                break
+            yield
+            found &= unpaired(self.subject, self.differences.target)
+        return len(found)
 
     def _begin(self) -> None:
         """Make the shadow, and a fold into it."""
@@ -143,7 +160,9 @@ class Comparison:
         # A whole topic has the values itself, and those that the stream keeps may be of a row that was wrong.
         begun = self.from_source or is_incomplete(subject.ledger, self.topic)
         kept = subject.kept(self.shadow.table) if begun else None
-        self.fold = Fold(subject.client, self.shadow.table, subject.settings, subject.topic, subject.decoder, kept)
+        self.fold = Fold(
+            subject.client, self.shadow.table, subject.settings, subject.topic, subject.decoder, kept, self.say
+        )
         self._open.callback(self.fold.close)
 
     def _read_source(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
@@ -171,7 +190,7 @@ class Comparison:
         _named(self.subject, self.options, self.shape)
         began_at = begin_at_load(self.fold, self.subject.ledger, self.topic)
         offsets = sum(self.reached.values()) - began_at
-        self.say(f"folding {counted(offsets, 'offset')} of {self.topic.topic}")
+        self.say(Step(f"applying changes: {counted(offsets, 'offset')} of {self.topic.topic}", 0.0))
         return self.shape.columns, chosen
 
     def _differences(self, known: tuple[Column, ...], compared: tuple[Column, ...]) -> None:
@@ -236,6 +255,7 @@ class Comparison:
         topic_id, fold = self.topic.topic_id, self.fold
         deadline = time.monotonic() + self.options.patience
         fold.to(self._known())
+        self.say(_WAITING)
         while fold.commit() < self.passes and time.monotonic() < deadline:
             yield
             fold.to(self._known())
@@ -278,6 +298,7 @@ class Comparison:
     def _wait(self, until: dict[int, int]) -> Generator[None, None, bool]:
         """Wait until the stream has applied everything below these offsets; returns whether it has."""
         deadline = time.monotonic() + self.options.patience
+        self.say(_WAITING)
         while True:
             at = self.subject.reached(self.topic.topic_id).applied
             if all(at.get(partition, 0) >= offset for partition, offset in until.items()):
@@ -285,6 +306,20 @@ class Comparison:
             if time.monotonic() > deadline:
                 return False
             yield
+
+
+def unpaired(subject: Subject, target: Side) -> set[str]:
+    """Hashes of the keys whose signs sum up neither to 0 nor to 1, as many as are counted. Raises ClickHouseError."""
+    query = target.unpaired()
+    if not query:
+        return set()
+    rows = subject.client.rows(
+        f"{query} ORDER BY {KEY} LIMIT {_UNPAIRED}",
+        settings={**EVERY_TYPE, "max_bytes_before_external_group_by": 1 << 30},
+        of=subject.table,
+        doing=f"sum the signs of {subject.table.qualified}",
+    )
+    return {str(row[KEY]) for row in rows}
 
 
 def _rolled_up(subject: Subject, options: Options, report: Report, source: TargetTable) -> tuple[RolledUp, ...]:
@@ -317,7 +352,7 @@ def _named(subject: Subject, options: Options, shape: TargetTable) -> tuple[Colu
 
 
 def _expect_read(named: Sequence[Column], read: Sequence[Column]) -> None:
-    """Raises StreamFailed if the condition cannot be told of the source's rows."""
+    """Raises StreamFailed if the condition cannot be evaluated for the source's rows."""
     if lacking := [column.name for column in named if column not in read]:
         raise StreamFailed(
             f"--where names column {lacking[0]!r}, which cannot be read from the source as the connector sends it",

@@ -10,7 +10,8 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
     `amt` Nullable(Decimal(20, 4)),
     `_op` LowCardinality(String) COMMENT 'operation of the change: c insert, u update, d delete, r snapshot',
     `_sign` Int8 COMMENT '1 for a row that a change adds, -1 for one that it removes',
-    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1))
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
+    `_source_time` DateTime64(3, 'UTC') COMMENT 'time of the change at the source, or of the record in Kafka where the event states none' CODEC(Delta, ZSTD(1))
 )
 ENGINE = MergeTree
 ORDER BY (`id`, `k`, `_version`)
@@ -57,6 +58,55 @@ FROM
     WHERE `_version` <= bitOr({version:UInt128}, 4294967295)
     ORDER BY `id`, `k`, `_version` DESC
     LIMIT 1 BY `id`, `k`
+)
+WHERE `_sign` > 0;
+
+-- view orders_at
+CREATE OR REPLACE VIEW `shop`.`orders_at` AS
+SELECT
+    `id`,
+    `k`,
+    `v`,
+    `amt`
+FROM
+(
+    SELECT
+        `id`,
+        `k`,
+        `v`,
+        `amt`,
+        `_sign`
+    FROM `shop`.`orders`
+    WHERE `_source_time` <= {at:DateTime64(3, 'UTC')}
+    ORDER BY `id`, `k`, `_version` DESC
+    LIMIT 1 BY `id`, `k`
+)
+WHERE `_sign` > 0;
+
+-- view orders_history
+CREATE OR REPLACE VIEW `shop`.`orders_history` AS
+SELECT
+    `id`,
+    `k`,
+    `v`,
+    `amt`,
+    `valid_from`,
+    `valid_to`,
+    `_version`,
+    `_op`
+FROM
+(
+    SELECT
+        `id`,
+        `k`,
+        `v`,
+        `amt`,
+        `_version`,
+        `_op`,
+        `_sign`,
+        min(`_source_time`) OVER (PARTITION BY `id`, `k` ORDER BY `_version` ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS `valid_from`,
+        min(toNullable(`_source_time`)) OVER (PARTITION BY `id`, `k` ORDER BY `_version` ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS `valid_to`
+    FROM `shop`.`orders`
 )
 WHERE `_sign` > 0;
 

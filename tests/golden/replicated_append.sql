@@ -8,7 +8,8 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
     `b` Nullable(String),
     `_op` LowCardinality(String) COMMENT 'operation of the change: c insert, u update, d delete, r snapshot',
     `_sign` Int8 COMMENT '1 for a row that a change adds, -1 for one that it removes',
-    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1))
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
+    `_source_time` DateTime64(3, 'UTC') COMMENT 'time of the change at the source, or of the record in Kafka where the event states none' CODEC(Delta, ZSTD(1))
 )
 ENGINE = ReplicatedMergeTree('/clickhouse/tables/{shard}/{database}/{table}', '{replica}')
 ORDER BY (`_version`)
@@ -53,6 +54,51 @@ FROM
     HAVING `_copies` > 0
 )
 ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`;
+
+-- view orders_at
+CREATE OR REPLACE VIEW `shop`.`orders_at` AS
+SELECT
+    `a`,
+    `b`
+FROM
+(
+    SELECT
+        `a`,
+        `b`,
+        sum(`_sign`) AS `_copies`
+    FROM `shop`.`orders`
+    WHERE `_source_time` <= {at:DateTime64(3, 'UTC')}
+    GROUP BY
+        `a`,
+        `b`
+    HAVING `_copies` > 0
+)
+ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`;
+
+-- view orders_history
+CREATE OR REPLACE VIEW `shop`.`orders_history` AS
+SELECT
+    `a`,
+    `b`,
+    least(`_came`.1, ifNull(`valid_to`, `_came`.1)) AS `valid_from`,
+    if(`_copy` > length(`_left`), NULL, `_left`[`_copy`]) AS `valid_to`,
+    `_came`.2 AS `_version`,
+    `_came`.3 AS `_op`
+FROM
+(
+    SELECT
+        `a`,
+        `b`,
+        arraySort(groupArrayIf((`_source_time`, `_version`, `_op`), `_sign` > 0)) AS `_lives`,
+        arraySort(groupArrayIf(`_source_time`, `_sign` < 0)) AS `_left`
+    FROM `shop`.`orders`
+    GROUP BY
+        `a`,
+        `b`
+)
+ARRAY JOIN
+    `_lives` AS `_came`,
+    arrayEnumerate(`_lives`) AS `_copy`;
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

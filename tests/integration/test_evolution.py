@@ -48,12 +48,15 @@ def test_columns_added_and_dropped_in_mid_stream(
     assert equal(client, database, source, stream, "ac") == []
 
 
-def test_the_view_at_a_commit_shows_added_columns(client: Client, database: str) -> None:
+def test_the_views_at_a_moment_show_added_columns(client: Client, database: str) -> None:
     feed_of(client, database, "postgres-json_schema", "ac", "append").run()
     moment = f"(SELECT max(_version) FROM {database}.ac)"
     rows = client.rows(f"SELECT * FROM {database}.ac_at_version(version = {moment}) ORDER BY k")
     assert {"extra", "d2"} <= rows[0].keys()
     assert rows == client.rows(f"SELECT * FROM {database}.ac_current ORDER BY k")
+    assert rows == client.rows(f"SELECT * FROM {database}.ac_at(at = now()) ORDER BY k")
+    life = "EXCEPT(valid_from, valid_to, _version, _op)"
+    assert rows == client.rows(f"SELECT * {life} FROM {database}.ac_history WHERE valid_to IS NULL ORDER BY k")
 
 
 @pytest.mark.parametrize(("source", "seed"), each_value(SOURCES, range(6)))

@@ -136,7 +136,7 @@ def test_sigkill_loses_no_committed_insert_and_no_token(endpoint: EmbeddedClickH
     writer = threading.Thread(target=work)
     writer.start()
     deadline = time.monotonic() + 60
-    while len(acknowledged) < 50:
+    while len(acknowledged) < 20:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     endpoint.kill()

@@ -63,9 +63,10 @@ def test_a_table_that_was_emptied_by_hand_is_repaired_and_goes_on(
     expect_refused(it, LACKS, "repair CONFIG --apply`")
 
 
-def test_a_repair_of_some_rows_says_nothing_of_the_others(client: Client, database: str) -> None:
+def test_a_repair_of_some_rows_does_not_hide_that_others_are_lost(client: Client, database: str) -> None:
     it = shared(client, database, "replacing")
     it.read_all()
     empty(it)
-    repair(it, "topic", NOW, where="id = 1")
+    with pytest.raises(StreamFailed, match=LACKS):
+        repair(it, "topic", NOW, where="id = 1")
     expect_refused(it, LACKS, "repair CONFIG --apply`")

@@ -11,7 +11,7 @@ from tests.support.hand import Event
 from tests.support.hand_commands import made
 from tests.support.hand_tables import OWN, insert, row, update
 
-pytestmark = [pytest.mark.integration, on_engines("", "25.8", "26.3")]
+pytestmark = [pytest.mark.integration, on_engines("", "25.8", long=["26.3"])]
 
 UUID = "61f0c404-5cb3-11e7-907b-a6006ad3dba0"
 REVERSED = "e711b35c-04c4-f061-a0db-d36a00a67b90"

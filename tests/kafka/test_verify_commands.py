@@ -74,7 +74,7 @@ def test_a_table_is_verified_found_wrong_and_repaired(
     assert table in page
     assert verify(config, "--columns", "id")[0] == 0
     assert verify(config, "--where", f"id != {example['key']['id']}")[0] == 0
-    assert inside("repair", config).stdout.splitlines()[-1] == "  would repair 1 row: --apply"
+    assert inside("repair", config).stdout.splitlines()[-1] == "  would repair 1 row; add --apply to write"
     assert verify(config)[0] == 1
     assert inside("repair", config, "--apply").stdout.splitlines()[-1] == "  repaired 1 row"
     assert verify(config)[0] == 0

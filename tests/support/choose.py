@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import pytest
 
-__all__ = ["each_value", "every_pair", "some"]
+__all__ = ["each_value", "some"]
 
 
 def some(every: Iterable[tuple[Any, ...]], chosen: Iterable[tuple[Any, ...]]) -> list[Any]:
@@ -18,35 +18,25 @@ def some(every: Iterable[tuple[Any, ...]], chosen: Iterable[tuple[Any, ...]]) ->
 
 def each_value(*axes: Iterable[Any]) -> list[Any]:
     """All combinations; enough of them in the short run that each value is met."""
-    return _covered(axes, 1)
-
-
-def every_pair(*axes: Iterable[Any]) -> list[Any]:
-    """All combinations; enough of them in the short run that any two values of different axes meet."""
-    return _covered(axes, 2)
-
-
-def _covered(axes: Iterable[Iterable[Any]], strength: int) -> list[Any]:
     values = [tuple(axis) for axis in axes]
     # By their places: values need no hash.
-    chosen = _cover([range(len(axis)) for axis in values], strength)
-    named = [tuple(axis[i] for axis, i in zip(values, places, strict=True)) for places in chosen]
+    named = [
+        tuple(axis[i] for axis, i in zip(values, places, strict=True)) for places in _cover(list(map(len, values)))
+    ]
     return some(product(*values), named)
 
 
-def _cover(axes: Sequence[Sequence[Any]], strength: int) -> list[tuple[Any, ...]]:
-    """Combinations in which all ``strength`` values of different axes meet: the one with most that is new, repeated."""
-    every = list(product(*axes))
-    wanted = {met for one in every for met in _met(one, strength)}
+def _cover(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Combinations in which all places of each axis are: the one with most that is new, repeated."""
+    every = list(product(*map(range, sizes)))
+    wanted = {met for one in every for met in enumerate(one)}
     used: Counter[Any] = Counter()
     chosen = []
     while wanted:
-        best = max(every, key=lambda one: (len(_met(one, strength) & wanted), -sum(used[v] for v in enumerate(one))))
+        best = max(
+            every, key=lambda one: (len(wanted.intersection(enumerate(one))), -sum(used[v] for v in enumerate(one)))
+        )
         chosen.append(best)
-        wanted -= _met(best, strength)
+        wanted.difference_update(enumerate(best))
         used.update(enumerate(best))
     return chosen
-
-
-def _met(one: tuple[Any, ...], strength: int) -> set[tuple[Any, ...]]:
-    return set(combinations(enumerate(one), strength))

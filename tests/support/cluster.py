@@ -47,7 +47,7 @@ class Cluster:
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 words = (process / "cmdline").read_bytes().split(b"\0")
-                if self.folder in Path(os.readlink(process / "cwd")).parents and b"pyspark.daemon" in words:
+                if self.folder in Path(os.readlink(process / "cwd")).parents and b"ch_sink.spark.daemon" in words:
                     found.add(words[0].decode())
         return found
 

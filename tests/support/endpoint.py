@@ -6,7 +6,7 @@ older engines named, and are skipped, with pip's words, where one could not be i
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -61,9 +61,19 @@ def settings_for(url: str, **changes: object) -> ClickHouseSettings:
     return ClickHouseSettings(url=url, **quick)  # type: ignore[arg-type]
 
 
-def on_engines(*versions: str) -> pytest.MarkDecorator:
-    """Run a test, or by ``pytestmark`` a file, on each of these engines; "" is the environment's own."""
-    made = [pytest.param(version, marks=skip_unless_installed(version), id=version or "newest") for version in versions]
+def on_engines(*versions: str, long: Sequence[str] = ()) -> pytest.MarkDecorator:
+    """Run a test, or by ``pytestmark`` a file, on each of these engines, and in the long run on those of ``long``.
+
+    "" is the environment's own.
+    """
+    made = [
+        pytest.param(
+            version,
+            marks=[*skip_unless_installed(version), *([pytest.mark.long] if version in long else [])],
+            id=version or "newest",
+        )
+        for version in (*versions, *long)
+    ]
     return pytest.mark.parametrize("clickhouse", made, indirect=True, scope="session")
 
 

@@ -19,21 +19,22 @@ from ch_sink.clickhouse import (
 from ch_sink.decode import Decoder
 from ch_sink.model.policy import Policy
 from ch_sink.stream.ports import StreamSettings
-from ch_sink.table.ddl import view_of
 from ch_sink.table.rollup import RollupChoice
+from ch_sink.table.views import view_of
 from ch_sink.testing import LocalPorts, LocalRunner, MemoryGroup
 from tests.model import Batch, History, Layout
 from tests.support.harness import batches_of, topic_of
 
 __all__ = ["DDL", "EngineRun", "EngineTable"]
 
+HISTORY = "_op LowCardinality(String), _sign Int8, _version UInt128, _source_time DateTime64(3, 'UTC')"
 DDL: Mapping[str, tuple[str, str]] = {
     "replacing": ("ReplacingMergeTree(_version, _is_deleted)", "_version UInt128, _is_deleted UInt8"),
     "sign": ("ReplacingMergeTree(_version)", "_version UInt128, _sign Int8"),
     "collapsing": ("CollapsingMergeTree(_sign)", "_sign Int8, _version UInt128"),
     "versioned": ("VersionedCollapsingMergeTree(_sign, _version)", "_sign Int8, _version UInt128"),
-    "append": ("MergeTree", "_op LowCardinality(String), _sign Int8, _version UInt128"),
-    "append without key": ("MergeTree", "_op LowCardinality(String), _sign Int8, _version UInt128"),
+    "append": ("MergeTree", HISTORY),
+    "append without key": ("MergeTree", HISTORY),
 }
 """Engine of the model's runs → its clause, and the columns of its own."""
 _numbers = count(1)
@@ -129,7 +130,3 @@ class EngineRun:
     def run(self, plan: list[Batch]) -> None:
         self.runner.run(batches_of(plan, collapsing=self.collapsing))
         self.runner.stop()
-
-
-def without_own(rows: Sequence[Mapping[str, Any]], layout: Layout) -> list[dict[str, Any]]:
-    return [{c.name: row[c.name] for c in layout.table.columns} for row in rows]

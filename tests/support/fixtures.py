@@ -3,7 +3,6 @@
 import gzip
 import json
 from base64 import b64decode
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -134,14 +133,6 @@ def as_records(recorded: list[Recorded]) -> Records:
         [record.value for record in recorded],
         headers if any(headers) else None,
     )
-
-
-def all_partitions() -> Iterator[tuple[str, str, Records]]:
-    """Every recorded topic-partition as (stream name, topic, records)."""
-    for name in stream_names():
-        for topic in topics(name):
-            for records in partitions(name, topic).values():
-                yield name, topic, records
 
 
 @cache

@@ -26,8 +26,8 @@ from ch_sink.pipeline.plan import Ports
 from ch_sink.pipeline.plans import Applied, StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetters, Insert
-from ch_sink.table.ddl import view_of
 from ch_sink.table.truncate import truncate_statement
+from ch_sink.table.views import view_of
 from ch_sink.testing import Killed
 
 __all__ = ["Event", "HandFed", "key_change", "mysql", "postgres"]

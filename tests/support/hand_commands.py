@@ -14,7 +14,7 @@ from ch_sink.decode import decoder_for
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.snapshot import SourceReader
-from ch_sink.table.ddl import view_of
+from ch_sink.table.views import view_of
 from ch_sink.testing import MemoryStreamStates, MemoryTopic
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill

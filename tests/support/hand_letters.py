@@ -8,7 +8,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
-from ch_sink.table.ddl import view_of
+from ch_sink.table.views import view_of
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
 from tests.support.hand import Event
@@ -50,7 +50,7 @@ def mended(it: Hand, rows: Sequence[tuple[Any, ...]], against: Any = "source") -
     """A repair makes the table these rows, which the source has."""
     it.source = WideRows(rows)
     done = repaired(it.subject, Options(patience=0, against=against), apply=True)
-    assert (done.left, done.too_new, done.unmendable) == (0, 0, 0)
+    assert (done.left, done.too_new, done.unremovable) == (0, 0, 0)
     assert done.rows
     assert it.view() == sorted(r[:2] for r in rows)
 

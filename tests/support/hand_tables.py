@@ -38,7 +38,7 @@ OWN = {
 ENGINES = tuple(OWN)
 """The engines that hold a table's current state."""
 COLLAPSING = ("collapsing", "versioned")
-APPEND = ("MergeTree", "_op LowCardinality(String), _sign Int8, _version UInt128")
+APPEND = ("MergeTree", "_op LowCardinality(String), _sign Int8, _version UInt128, _source_time DateTime64(3)")
 Make = Callable[..., HandFed]
 
 

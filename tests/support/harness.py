@@ -41,7 +41,7 @@ def target_table(layout: Layout, engine: Engine, version: str = "UInt128") -> Ta
     if engine.is_deleted_column:
         columns.append(Column("_is_deleted", "UInt8"))
     if engine.family is Family.MERGE_TREE:
-        columns += [Column("_op", "String"), Column("_sign", "Int8")]
+        columns += [Column("_op", "String"), Column("_sign", "Int8"), Column("_source_time", "DateTime64(3)")]
     names = {c.name for c in layout.table.columns}
     used = set(layout.order_by) | {n for n in names if re.search(rf"\b{n}\b", layout.partition_by or "")}
     return TargetTable(

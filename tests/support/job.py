@@ -42,10 +42,10 @@ class InlineLanes:
     def now(self) -> float:
         return self.clock
 
-    def free(self, kind: Kind) -> int:
+    def free(self, kind: Kind, server: str = "") -> int:
         return 1
 
-    def start(self, kind: Kind, work: Work) -> None:
+    def start(self, kind: Kind, work: Work, server: str = "") -> None:
         work(self._reports.append)
 
     def wait(self, seconds: float) -> list[Report]:
@@ -79,6 +79,8 @@ class MemoryJob:
     asked: int = 0
     clusters: dict[str, Watermarks] = field(default_factory=dict)
     """Stream → its Kafka cluster; all others are in one."""
+    servers: dict[str, str] = field(default_factory=dict)
+    """Stream → its ClickHouse server; all others are on one."""
     failing: ChSinkError | None = None
     """Every task fails with this error, before it applies anything."""
 
@@ -151,8 +153,9 @@ class MemoryJob:
                 memory.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
             )
 
-        cluster = self.clusters.get(memory.settings.name, self)
-        return JobStream(memory.settings, connect, cluster, Pace(interval, flush), limit)
+        name = memory.settings.name
+        cluster, server = self.clusters.get(name, self), self.servers.get(name, "")
+        return JobStream(memory.settings, connect, cluster, Pace(interval, flush), limit, server=server)
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         self.before(self, tasks)

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from ch_sink.kafka import TopicOffsets
 from ch_sink.local.kafka.broker import LocalKafka
-from tests.support.fixtures import Recorded, read_stream
+from tests.support.fixtures import Recorded
 from tests.support.hand import Event
 
 _numbers = itertools.count()
@@ -58,17 +58,6 @@ def produce(kafka: LocalKafka, records: Iterable[Recorded], topic: str | None = 
     assert not refused, f"{len(refused)} records refused: {refused[0]}"
     assert not left, f"{left} records were not sent within a minute"
     return count
-
-
-def produce_stream(kafka: LocalKafka, name: str, *, prefix: str = "", partitions: int = 3) -> list[str]:
-    """Create all topics of a recorded stream, each name behind ``prefix``, and fill them; returns the topics' names."""
-    stream = read_stream(name)
-    topics = sorted({record.topic for record in stream})
-    for topic in topics:
-        kafka.create_topic(prefix + topic, partitions)
-    for topic in topics:
-        produce(kafka, (record for record in stream if record.topic == topic), prefix + topic)
-    return [prefix + topic for topic in topics]
 
 
 def values(topic: str, partition: int, texts: Iterable[str], *, first_offset: int = 0) -> list[Recorded]:

@@ -19,7 +19,7 @@ from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.decode import Decoder
 from ch_sink.model.policy import policy_of
 from ch_sink.stream.ports import StreamSettings
-from ch_sink.table.ddl import view_of
+from ch_sink.table.views import view_of
 from ch_sink.testing import LocalPorts, LocalRunner, MemoryGroup, MemoryLedger, MemoryStreamStates, MemoryTopic
 from ch_sink.trust.history import loads_of
 from ch_sink.trust.own_tables import OwnTables

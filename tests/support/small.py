@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 
 from ch_sink.decode import Decoder
-from ch_sink.merge import LeftOpen, Merged, Resolved, Scope, merge_append, merge_collapsing, merge_replacing, resolve
+from ch_sink.merge import (
+    Changes,
+    LeftOpen,
+    Merged,
+    Resolved,
+    Scope,
+    merge_append,
+    merge_collapsing,
+    merge_replacing,
+    resolve,
+)
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import Earlier, Rules, Sequenced, State, sequence
@@ -44,6 +54,7 @@ class Step:
     """One chunk as far as its resolution."""
 
     batch: ChangeBatch
+    records: Records
     order: Sequenced
     scope: Scope
     out: Resolved
@@ -54,7 +65,8 @@ class Step:
         if target.collapsing:
             return merge_collapsing(self.batch, self.out, self.order, self.scope, target.system)
         if target.appends:
-            return merge_append(self.batch, self.out, self.order, target.table, target.system.layout)
+            changes = Changes.of(self.batch, self.records, self.order, target.table, target.system.layout)
+            return merge_append(changes, self.out)
         return merge_replacing(self.batch, self.out, self.order, self.scope, target.system, self.small.policy.changes)
 
     def values(self, column: str) -> list[Any]:
@@ -85,6 +97,7 @@ class Small:
         columns += [Column(made.sign_column, "Int8")] if made.sign_column else []
         columns += [Column(made.is_deleted_column, "UInt8")] if made.is_deleted_column else []
         columns += [Column("_op", "String"), Column("_sign", "Int8")] if engine.startswith("append") else []
+        columns += [Column("_source_time", "DateTime64(3)")] if engine.startswith("append") else []
         place = frozenset({*order, *([partition] if partition else [])})
         table = TargetTable("d", "t", made, tuple(columns), order, partition, place)
         self.target = Target.of(table, self.policy)
@@ -148,7 +161,7 @@ class Small:
             handover=self.handover,
             left=LeftOpen(waiting or {}),
         )
-        return Step(batch, order, scope, out, self)
+        return Step(batch, records, order, scope, out, self)
 
 
 def rows(merged: Merged, step: str, *columns: str) -> list[tuple[Any, ...]]:

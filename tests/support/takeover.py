@@ -30,8 +30,8 @@ from ch_sink.stream.claims import forget
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
-from ch_sink.table.ddl import view_of
 from ch_sink.table.model import TargetTable
+from ch_sink.table.views import view_of
 from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryTopic
 from tests.support.hand import Event
 from tests.support.hand_tables import APPEND, OWN

@@ -107,12 +107,12 @@ def analyse(text: bytes) -> Statement:
 
 
 def _analyse_other(text: bytes, kind: str, first: Token, stream: Iterator[Token]) -> Statement:
-    before = first
-    found = Statement(kind, first.end)
+    before, found = first, Statement(kind, 0)
     after_format = False
     for token in stream:
         if token.text == b";" and token.depth == 0:
-            return replace(found, second_statement=any(following.text != b";" for following in stream))
+            more = any(following.text != b";" for following in stream)
+            return replace(found, end=before.end, second_statement=more)
         word = token.upper
         if token.depth == 0 and word:
             previous = before.upper
@@ -128,14 +128,13 @@ def _analyse_other(text: bytes, kind: str, first: Token, stream: Iterator[Token]
                 after_format = found.format is not None
             elif found.format is not None and not after_format:
                 found = replace(found, format=None, format_at=None)  # the word FORMAT was a name, not a clause
-        found = replace(found, end=token.end)
         before = token
-    return found
+    return replace(found, end=before.end)
 
 
 def _analyse_insert(text: bytes, stream: Iterator[Token]) -> Statement:
     previous: Token | None = None
-    found = Statement("INSERT", 0)
+    found, end = Statement("INSERT", 0), 0
     input_open: int | None = None
     for token in stream:
         word = token.upper
@@ -150,7 +149,7 @@ def _analyse_insert(text: bytes, stream: Iterator[Token]) -> Statement:
         if token.depth == 0:
             if token.text == b";":
                 more = found.has_select and next(stream, None) is not None
-                return replace(found, second_statement=more, rows_at=_rows_at(text, token.end))
+                return replace(found, end=end, second_statement=more, rows_at=_rows_at(text, token.end))
             if word in (b"SELECT", b"WITH", b"WATCH"):
                 found = replace(found, has_select=True)
             elif word == b"SETTINGS" and not found.has_select:
@@ -163,9 +162,8 @@ def _analyse_insert(text: bytes, stream: Iterator[Token]) -> Statement:
             elif previous is not None and last == b"FORMAT" and previous.depth == 0 and word:
                 name, at = token.text.decode("latin-1"), previous.start
                 return replace(found, end=at, format=name, format_at=at, rows_at=_rows_at(text, token.end))
-        found = replace(found, end=token.end)
-        previous = token
-    return replace(found, rows_at=_rows_at(text, found.end))
+        previous, end = token, token.end
+    return replace(found, end=end, rows_at=_rows_at(text, end))
 
 
 def _rows_at(text: bytes, at: int) -> int:

@@ -8,6 +8,7 @@ import pytest
 from ch_sink.cli.output import Output
 from ch_sink.errors import TableNotFound
 from ch_sink.wiring.process import Stop, Stopped
+from tests.support.terminal import Terminal
 
 
 def test_a_table_shows_numbers_apart_and_nothing_as_a_dash(capsys):
@@ -104,3 +105,26 @@ def test_progress_is_a_line_each_ten_seconds_where_nobody_watches(capsys, monkey
         out.doing(f"at {at}")
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "at 111\nat 122\n")
+
+
+_STEPS = """
+import os, tty
+from ch_sink.cli.output import Output
+from ch_sink.observe.step import Step
+tty.setcbreak(0)  # no echo
+out = Output()
+out.doing("opening")
+out.doing(Step("reading the source: 3 of 4 parts", 0.75))
+os.read(0, 1)
+out.say("equal")
+"""
+
+
+def test_a_step_is_a_bar_on_a_terminal_which_the_result_replaces():
+    terminal = Terminal(["-c", _STEPS], width=60)
+    bar = "━" * 15 + "─" * 5 + "  75%  reading the source: 3 of 4 parts"
+    terminal.until(lambda: bar in terminal.lines)
+    assert "opening" not in terminal.text
+    terminal.press(b" ")
+    assert terminal.end() == 0
+    assert [line for line in terminal.lines if line] == ["equal"]

@@ -11,7 +11,7 @@ from ch_sink.ports import Fence, Insert
 from ch_sink.types.arrow import arrow_type
 from tests.support.endpoint import Fenced, on_engines
 
-pytestmark = on_engines("", "25.8", "26.3")
+pytestmark = on_engines("", "25.8", long=["26.3"])
 
 UUID = "'61f0c404-5cb3-11e7-907b-a6006ad3dba0'"
 # Type and the SQL of some values, extremes among them.

@@ -12,6 +12,7 @@ from ch_sink.clickhouse.rollups import fill_rollups
 from ch_sink.clickhouse.writer import ClickHouseWriter
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ColumnPolicy, policy_of
+from ch_sink.table import rollup_plan
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import MemoryLedger
@@ -104,14 +105,21 @@ REFUSED = [
     (choice(where="count() > 1"), "rollups.r.where: the server refuses"),
     (choice(sums=(("x", "weight"),)), "rollups.r.sum.x: weight is a Float64, and sums of floating-point numbers"),
     (choice(avgs=(("x", "note"),)), "rollups.r.avg.x: note is a String, which has no sum"),
-    (choice(by=(("d", "today() - day"),)), "rollups.r.by.d: today.* has another value each time"),
+    (choice(by=(("d", "today() - day"),)), "rollups.r.by.d: .* calls today, "),
     (choice(where="id IN (SELECT 1)"), "rollups.r.where: .* reads another table"),
     (choice(where="id IN system.one"), "rollups.r.where: .* reads another table"),
     (choice(where="id NOT IN (other)"), "rollups.r.where: .* reads another table"),
     (choice(by=(("x", "in(id, other)"),)), "rollups.r.by.x: .* reads another table"),
-    (choice(by=(("x", "count() OVER (PARTITION BY id)"),)), "rollups.r.by.x: .* reads another table"),
+    (choice(by=(("x", "count() OVER (PARTITION BY id)"),)), "rollups.r.by.x: .* calls count, "),
     (choice(by=(("x", "weight"),)), "rollups.r.by.x: weight is a Float64, and a table merges 0.0 with -0.0"),
-    (choice(sums=(("x", "dictGet('d', 'a', id)"),)), "reads another table"),
+    (choice(sums=(("x", "dictGet('d', 'a', toUInt64(id))"),)), "rollups.r.sum.x: .* calls dictGet, "),
+    (choice(by=(("x", "later(id)"),)), "rollups.r.by.x: .* calls later, "),
+    (choice(by=(("x", "sum(id)"),)), "rollups.r.by.x: .* calls sum, "),
+    (choice(by=(("x", "id + arraySum(x -> toUInt8(`NOW`()) + x, [1])"),)), "rollups.r.by.x: .* calls NOW, "),
+    (choice(where="connectionId() > 1 OR blockSize() > 1"), "rollups.r.where: .* calls connectionId, "),
+    (choice(by=(("x", "cityHash64(*)"),)), r"rollups.r.by.x: cityHash64\(\*\) does not name the columns"),
+    (choice(by=(("x", "tuple(t.* EXCEPT id)"),)), "rollups.r.by.x: .*"),
+    (choice(by=(("x", "current_date"),)), "rollups.r.by.x: .*current_date"),
     (choice(by=(("m", "made"),)), "rollups.r.by.m names column 'made', which the server computes"),
     (choice(by=(("m", "gone"),)), "rollups.r.by.m names column 'gone', which columns.exclude leaves out"),
     (
@@ -126,8 +134,72 @@ CHOSEN = ColumnPolicy(exclude=("gone",), mask=(("secret", "sha256"),))
 def test_what_no_difference_could_undo_is_refused_by_name(
     client: Client, database: str, made: RollupChoice, said: str
 ) -> None:
+    table = table_of(client, database)
+    client.command(
+        f"CREATE DICTIONARY {database}.d (id UInt64, a Int64) PRIMARY KEY id "
+        "SOURCE(CLICKHOUSE(QUERY 'SELECT 1 AS id, 1 AS a')) LAYOUT(FLAT()) LIFETIME(0)"
+    )
+    client.command("CREATE OR REPLACE FUNCTION later AS (x) -> x + 1")
+    made = replace(made, sums=tuple((name, text.replace("'d'", f"'{database}.d'")) for name, text in made.sums))
     with pytest.raises(TableError, match=said):
-        planned_rollups(client, table_of(client, database), [made], CHOSEN)
+        planned_rollups(client, table, [made], CHOSEN)
+
+
+USEFUL = [
+    "CASE WHEN id > 1 THEN 'a' ELSE kind END",
+    "multiIf(big BETWEEN 1 AND 2, 1, 2)::Nullable(Int64)",
+    "toStartOfInterval(at, INTERVAL 1 WEEK)",
+    "date_trunc('month', at)",
+    "date_add(DAY, 1, day)",
+    "EXTRACT(YEAR FROM day)",
+    "toDecimal64(weight, 4)",
+    "coalesce(kind, 'none') || note",
+    "arrayFilter(x -> x > 1, [big, 2])[1]",
+    "trim(BOTH ' ' FROM note) ILIKE '%x%'",
+    "formatDateTime(at, '%Y', 'UTC')",
+    "JSONExtractString(note, 'a', 'b')",
+    "cityHash64(id, note) % 16",
+    "NOT small IS NULL",
+    "CAST(mood AS String)",
+    "at + INTERVAL 1 DAY - toIntervalHour(1)",
+    "dateDiff('day', day, toDate(at, 'Asia/Tokyo'))",
+    "toTimeZone(at, 'UTC')",
+]
+
+
+def test_functions_of_the_row_are_served(client: Client, database: str) -> None:
+    made = choice(by=tuple((f"c{place}", text) for place, text in enumerate(USEFUL)))
+    assert planned_rollups(client, table_of(client, database), [made], ColumnPolicy())
+
+
+def test_a_column_hides_the_function_of_its_name(client: Client, database: str) -> None:
+    client.command(
+        f"CREATE TABLE {database}.t (id Int64, user String, today Date, _sign Int8) "
+        "ENGINE = CollapsingMergeTree(_sign) ORDER BY id"
+    )
+    table = detect(client, database, "t", policy_of())
+    made = choice(by=(("user", "lower(user)"), ("day", "today")), sums=(("user", "length(user)"),))
+    assert planned_rollups(client, table, [made], ColumnPolicy())
+
+
+def test_no_function_that_varies_is_forgotten(client: Client) -> None:
+    """For the servers that do not say which ones vary."""
+    found = client.rows(
+        "SELECT name, COLUMNS('^deterministic$') FROM system.functions WHERE NOT is_aggregate AND origin = 'System'"
+    )
+    if "deterministic" not in found[0]:
+        pytest.skip("this server does not say which functions vary")
+    varying = {str(row["name"]) for row in found if row["deterministic"] != 1}
+    listed = {str(row["name"]) for row in found if rollup_plan._VARYING.fullmatch(str(row["name"]))}
+    assert varying - listed == set()
+    assert {name for name in listed - varying if not name.startswith(("__", "ai", "AI", "timeSeries", "pg"))} == {
+        "getMaxTableNameLengthForDatabase",
+        "globalVariable",
+        "hasThreadFuzzer",
+        "naiveBayesNgrams",
+        "randomHadamardTransform",
+        "tid",
+    }
 
 
 def test_a_list_of_values_is_compared_with(client: Client, database: str) -> None:

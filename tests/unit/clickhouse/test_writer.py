@@ -74,7 +74,7 @@ def test_a_null_in_a_column_that_is_not_nullable_takes_the_default(client: Clien
     assert [r["v"] for r in client.rows(f"SELECT v FROM {table.qualified} ORDER BY id")] == ["dflt", "x"]
 
 
-@on_engines("", "25.8", "26.3")
+@on_engines("", "25.8", long=["26.3"])
 @pytest.mark.parametrize("fence", [None, Fenced()], ids=["plain", "fenced"])
 def test_a_null_that_travels_as_text_takes_the_default(client: Client, database: str, fence: Fence | None) -> None:
     columns = {

@@ -70,7 +70,7 @@ def test_every_choice_reaches_the_policy(write):
     text = SMALLEST + (
         "deletes: ignore\ntruncate: apply\non_unresolved: 'null'\non_bad_record: fail\nout_of_range: clamp\n"
         "decimal_handling: string\nbinary_handling: hex\ntime_precision: connect\n"
-        "evolve: add_columns\nversion: {strategy: source_time, floor: 7}\nplaceholder: __gone\nredelivery_scan: 5\n"
+        "evolve: add_columns\nversion: {strategy: source_time}\nplaceholder: __gone\nredelivery_scan: 5\n"
         "sign_column: s\nkey_columns: [a, b]\nstored_row: before\n"
     )
     assert load(write(text), environ={}).policy() == policy_of(
@@ -84,7 +84,6 @@ def test_every_choice_reaches_the_policy(write):
         time_precision="connect",
         evolve="add_columns",
         version_strategy="source_time",
-        version_floor=7,
         placeholder="__gone",
         redelivery_scan=5,
         sign_column="s",

@@ -1,7 +1,7 @@
 """The history of changes, and tables without a key as a multiset of signed rows."""
 
 from ch_sink.decode import Decoder
-from ch_sink.merge import merge_multiset
+from ch_sink.merge import Changes, merge_multiset
 from ch_sink.order import Rules, sequence
 from tests.support.hand import key_change, mysql, postgres
 from tests.support.small import Small, records_of, rows
@@ -62,6 +62,17 @@ def test_a_table_without_key_counts_what_comes_and_goes() -> None:
         small.state,
         Rules(small.target.layout, small.policy.versions, "source_position"),
     )
-    merged = merge_multiset(batch, order, small.target.table, small.target.system.layout)
+    merged = merge_multiset(Changes.of(batch, records, order, small.target.table, small.target.system.layout))
     assert rows(merged, "rows", "v", "_sign") == [("a", 1), ("a", 1), ("a", -1), ("b", 1), ("a", -1)]
     assert (merged.upserts, merged.deletes) == (3, 2)
+
+
+def test_a_row_has_the_time_of_its_change_at_the_source_or_else_in_kafka() -> None:
+    step = Small("append").resolve(
+        mysql("c", KEY, None, row("a"), 100, ts_ms=7),
+        mysql("u", KEY, row("a"), row("b"), 200, ts_ms=None),
+        mysql("d", KEY, row("b"), None, 300, ts_ms=1 << 62),
+    )
+    step.records.timestamps[:] = 9
+    times = step.merged().steps[0][1].column("_source_time").cast("int64").to_pylist()
+    assert times == [7, 9, 10_413_791_999_999]  # the last one that the column can hold

@@ -28,6 +28,7 @@ class Executor:
     def __init__(self, error: Exception | None = None, *, works: bool = True, executors: int = 1) -> None:
         self.error, self.works, self.executors = error, works, executors
         self.cancelled = threading.Event()
+        self.warmed = threading.Event()
         self.busy: threading.Event | None = None
         """While it is not set, the tasks of another call have all slots."""
 
@@ -49,6 +50,9 @@ class Executor:
     def expect_equipped(self) -> list[str]:
         self([])
         return []
+
+    def keep_warm(self) -> None:
+        self.warmed.set()
 
     def has_none(self) -> bool:
         return not self.executors
@@ -180,3 +184,22 @@ def test_a_start_that_a_batch_waits_for_is_not_given_up(
         assert not jvm.killed.is_set()
         jvm.kill()
         assert isinstance(call.exception(20), SparkLost)
+
+
+def test_workers_of_a_job_that_waits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark ends those that had no task for a minute."""
+    executor = Executor()
+    monkeypatch.setattr(application, "_WARM_SECONDS", 0.06)
+    monkeypatch.setattr(application, "build_application", lambda *_, **__: None)
+    monkeypatch.setattr("ch_sink.spark.executor.SparkExecutor", lambda *_: executor)
+    job = Application([], None, None, Stop())
+    with job._call():
+        job.execute([])
+        time.sleep(0.2)
+        assert not executor.warmed.is_set(), "a batch that runs keeps them itself"
+    assert executor.warmed.wait(20)
+    job.close()
+    deadline = time.monotonic() + 20
+    while any(thread.name == "ch_sink workers" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "the job has ended"
+        time.sleep(0.01)

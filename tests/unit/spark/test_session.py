@@ -37,10 +37,9 @@ def test_a_command_that_meets_an_ending_jvm_is_logged_at_py4js_own_level(
     assert texts == ["Exception while sending command."] * shown + ["another's"]
 
 
-def test_workers_of_a_local_master_are_forked_with_everything_imported() -> None:
-    """Executors of a cluster start their own, which may lack this version."""
-    assert _properties("x", "local[2]", None)["spark.python.daemon.module"] == daemon.__name__
-    assert "spark.python.daemon.module" not in _properties("x", "spark://host:7077", None)
+@pytest.mark.parametrize("master", ["local[2]", "spark://host:7077", None])
+def test_workers_are_forked_with_everything_imported(master: str | None) -> None:
+    assert _properties("x", master, None)["spark.python.daemon.module"] == daemon.__name__
     command = "import sys; from ch_sink.spark import daemon; print('pyarrow' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n", "OpenBLAS reads its number of threads when it is imported"

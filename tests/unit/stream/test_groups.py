@@ -19,7 +19,7 @@ from ch_sink.stream.run_task import Held, store_held
 from ch_sink.stream.tasks import RangeDone, tried
 from ch_sink.testing import Fault, LocalBatch, local_runner
 from ch_sink.testing.kills import What
-from tests.support.hand import PLACEHOLDER, Event, mysql, postgres
+from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
 from tests.support.memory_fed import MemoryFed
 
 BAD = Event({"id": 9}, {"op": "c", "source": {"connector": "mysql", "name": "my"}, "after": {"id": "no number"}})
@@ -136,6 +136,26 @@ def test_a_poison_record_neither_delays_nor_fails_its_neighbours() -> None:
     assert sorted(fed.sent) == [[0, 1, 3], [2]]
     assert [stored.letter.partition for stored in fed.stream.dead_letters.list()] == [2]
     assert fed.view().keys() == {0, 1, 2, 3}
+
+
+def test_a_partition_in_which_changes_wait_goes_its_own_way_and_is_executed_once() -> None:
+    fed = Fed()
+    fed.feed(1, postgres("c", {"id": 1}, None, {"id": 1, "big": "one"}, 100, 90))
+    delete = postgres("d", {"id": 1}, None, None, 200, 190)
+    halves = key_change(delete, postgres("c", {"id": 7}, None, {"id": 7, "big": PLACEHOLDER}, 200, 190))
+    fed.send(0, halves[2])
+    fed.send(2, postgres("c", {"id": 2}, None, {"id": 2, "big": "two"}, 200, 192))
+    fed.all()
+    assert fed.last()[0].waiting == 1
+    fed.sent.clear()
+    for partition, number in ((0, 10), (2, 12), (3, 13)):
+        fed.send(partition, postgres("c", {"id": number}, None, {"id": number, "big": "v"}, 300, 290 + number))
+    fed.all()
+    assert sorted(fed.sent) == [[10], [12, 13]]
+    assert not any(done.repeated for done in fed.runner.results)
+    fed.feed(1, *halves[:2])
+    fed.feed(0, postgres("c", {"id": 20}, None, {"id": 20, "big": "v"}, 400, 390))
+    assert fed.view() == {20: "v", 2: "two", 7: "one", 10: "v", 12: "v", 13: "v"}
 
 
 def test_if_the_insert_fails_no_member_is_done_and_each_is_tried_again_alone() -> None:

@@ -26,11 +26,11 @@ class SlowLooks(InlineLanes):
         self.away: Callable[[Sequence[str]], bool] = lambda _: False
         self._held: list[tuple[float, Report]] = []
 
-    def start(self, kind: Kind, work: Any) -> None:
+    def start(self, kind: Kind, work: Any, server: str = "") -> None:
         if kind == "look" and self.away([stream.topic for stream in work.args[1]]):
             work(lambda answer: self._held.append((self.clock + _LONG, answer)))
         else:
-            super().start(kind, work)
+            super().start(kind, work, server)
 
     def wait(self, seconds: float) -> list[Report]:
         found = super().wait(seconds)
@@ -202,6 +202,26 @@ def test_a_long_backlog_is_read_a_little_at_a_time_while_others_are_live() -> No
     assert len(alone.read["long"]) == 1
 
 
+def test_a_partition_with_a_long_backlog_keeps_live_ones_of_its_stream_waiting_for_little() -> None:
+    job = MemoryJob()
+    job.add("long", 1_000_000, 1)
+    job.before = lambda job, _: job.grow("long", 1, partition=1) if len(job.calls) < 8 else None
+    assert job.run(limit=1_000_000, stopping=lambda: job.lanes.clock > 30) == {}
+    assert job.covered("long")[0] == 1_000_000
+    sizes = [end - start for partition, start, end in job.read["long"] if not partition]
+    assert len(sizes) == 6
+    assert max(sizes) < 200_000
+    assert all(end - start <= 2 for partition, start, end in job.read["long"] if partition)
+    quiet = MemoryJob()
+    quiet.add("long", 1_000_000, 1)
+    assert quiet.run(limit=1_000_000, stopping=lambda: quiet.lanes.clock > 30) == {}
+    assert max(end - start for _, start, end in quiet.read["long"]) <= 200_000, "the other partition is live, too"
+    even = MemoryJob()
+    even.add("long", 400_000, 600_000)
+    assert even.run(limit=1_000_000, stopping=lambda: even.lanes.clock > 30) == {}
+    assert len(even.read["long"]) == 2
+
+
 def test_a_slow_stream_does_not_hold_back_a_live_one() -> None:
     """In threads: while the long batch runs, batches of the other begin and end."""
     job = MemoryJob(lanes=ThreadLanes())
@@ -222,3 +242,41 @@ def test_a_slow_stream_does_not_hold_back_a_live_one() -> None:
     assert job.run(interval=0.02, stopping=lambda: bool(job.read["long"])) == {}
     assert len(live_batches) >= 5
     assert job.covered("long") == {0: 100_000}
+
+
+def test_streams_of_different_servers_share_no_call() -> None:
+    job = MemoryJob(servers={"a": "another"})
+    for name in "abc":
+        job.add(name, 1)
+
+    def grow(_: MemoryJob, __: Sequence[Task]) -> None:
+        for name in "abc":
+            job.grow(name, 1)
+
+    job.before = grow
+    assert job.run(stopping=lambda: len(job.calls) >= 8) == {}
+    assert sorted(job.calls[-2:]) == [["a"], ["b", "c"]]
+
+
+def test_a_server_that_hangs_keeps_only_its_own_streams_waiting() -> None:
+    """In threads."""
+    job = MemoryJob(lanes=ThreadLanes(), servers={"a": "hangs", "b": "hangs"})
+    for name in "abc":
+        job.add(name, 1)
+    hang: set[str] = set()
+    waited: list[bool] = []
+    others, went_on = count(), threading.Event()
+
+    def before(_: MemoryJob, tasks: Sequence[Task]) -> None:
+        if hanging := {task.stream for task in tasks} & {"a", "b"}:
+            hang.update(hanging)
+            waited.append(went_on.wait(10))
+            return
+        job.grow("c", 1)
+        if len(hang) == 2 and next(others) == 3:
+            went_on.set()
+
+    job.before = before
+    stopping = lambda: bool(job.read["a"] and job.read["b"])  # noqa: E731
+    assert job.run(interval=0.02, slots=lambda: 4, stopping=stopping) == {}
+    assert all(waited), "the others wait for the server that hangs"

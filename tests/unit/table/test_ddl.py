@@ -1,13 +1,20 @@
 """What init refuses to make, and small parts of what it makes."""
 
+import re
+import textwrap
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+import yaml
 
-from ch_sink.errors import ChSinkError, ConfigError, TableError
-from ch_sink.table.ddl import create_row_policy, create_table, made_engine, render, state_table, template
+from ch_sink.config.model import Config
+from ch_sink.config.tree import known_keys
+from ch_sink.errors import ChSinkError, ConfigError, StreamsFailed, TableError
+from ch_sink.table.ddl import create_row_policy, create_table, made_engine, state_table
 from ch_sink.table.model import Engine, Family
 from ch_sink.table.spec import EngineChoice, TableSpec, plan_columns
+from ch_sink.table.templates import render, template
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.types.sql import literal
 from tests.support.engine import Engine as ClickHouse
@@ -45,6 +52,29 @@ def test_refused_with_reason_and_remedy(schema: RowSchema, spec: TableSpec, part
     with pytest.raises(TableError, match=part) as caught:
         create_table(schema, spec)
     assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "setting"),
+    [
+        (RowSchema((ID, V), ()), {"engine": "append"}),
+        (RowSchema((ID, V), (Field("", SourceType("int64")),)), {"key_columns": ["id"]}),
+        (RowSchema((V,), (V,)), {"init": {"allow_nullable_key": True}}),
+    ],
+)
+def test_of_a_file_of_many_topics_the_hint_is_an_exception_to_paste(
+    schema: RowSchema, setting: Mapping[str, object]
+) -> None:
+    with pytest.raises(TableError) as caught:
+        create_table(schema, SPEC)
+    errors = {name: caught.value.of_one_topic(name) for name in ("shop.audit-log", "shop.b")}
+    _, *pasted = textwrap.dedent(str(StreamsFailed(errors))).split("tables:")
+    for topic, lines in zip(errors, pasted, strict=True):
+        [exception] = yaml.safe_load(textwrap.dedent(lines.split("shop.b:")[0].strip("\n")))
+        assert re.fullmatch(exception.pop("match"), topic)
+        assert exception == setting
+        assert set(setting) <= set(known_keys(Config))
+    assert "tables:" not in (caught.value.hint or "")
 
 
 def test_a_column_that_only_the_key_has_comes_first() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ch_sink.model.policy import policy_of
-from ch_sink.table.ddl import create_table, current_view, init_statements, views_of
+from ch_sink.table.ddl import create_table, init_statements, made_table, views_of
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.types.connect import Field, RowSchema, SourceType
@@ -24,7 +24,8 @@ BASE = TableSpec("t", "orders", partition_by="p")
 def make(engine: ClickHouse, schema: RowSchema, spec: TableSpec) -> None:
     engine.run("DROP TABLE IF EXISTS t.orders SYNC")
     engine.run(create_table(schema, spec))
-    engine.run(current_view(schema, spec))
+    for view in views_of(made_table(schema, spec), [f.name for f in schema.key], spec):
+        engine.run(view.sql)
 
 
 def shown(engine: ClickHouse) -> Counter[Row]:

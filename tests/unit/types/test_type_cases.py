@@ -117,51 +117,20 @@ def outcomes_of(
     return found
 
 
-def cases(way: str) -> list[Any]:
-    return [
-        pytest.param(family, case, id=f"{family}-{case.what}")
-        for family, found in CASES.items()
-        for case in found
-        if (way != "bare" or not case.untold) and (way != "avro" or is_avro(case))
-    ]
-
-
 def is_avro(case: Case) -> bool:
     """Whether the values exist in Avro: numbers for decimals are JSON's own."""
     return "decimal.format" not in case.what and "in JSON" not in case.what
 
 
-def check(found: dict[tuple[str, str, str], Outcome], family: str, case: Case, way: str) -> None:
-    outcome = found[family, case.what, way]
-    assert not outcome.fault
-    assert outcome.column == case.column
-    assert outcome.shown == expected(case)
-
-
-@pytest.mark.parametrize(("family", "case"), cases("schema"))
-def test_with_schema_into_the_table_that_init_makes(
-    outcomes: dict[tuple[str, str, str], Outcome], family: str, case: Case
-) -> None:
-    check(outcomes, family, case, "schema")
-
-
-@pytest.mark.parametrize(("family", "case"), cases("avro"))
-def test_avro_is_read_alike(outcomes: dict[tuple[str, str, str], Outcome], family: str, case: Case) -> None:
-    check(outcomes, family, case, "avro")
-
-
-@pytest.mark.parametrize(("family", "case"), cases("comment"))
-def test_plain_json_is_read_by_the_columns_comment(
-    outcomes: dict[tuple[str, str, str], Outcome], family: str, case: Case
-) -> None:
-    check(outcomes, family, case, "comment")
-
-
-@pytest.mark.parametrize(("family", "case"), cases("bare"))
-def test_plain_json_is_read_by_the_columns_type(
-    outcomes: dict[tuple[str, str, str], Outcome], family: str, case: Case
-) -> None:
-    check(outcomes, family, case, "bare")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("family", CASES)
+def test_every_value_comes_back(outcomes: dict[tuple[str, str, str], Outcome], family: str, way: str) -> None:
+    wrong = {}
+    for case in CASES[family]:
+        if (way != "bare" or not case.untold) and (way != "avro" or is_avro(case)):
+            found, meant = outcomes[family, case.what, way], Outcome(case.column, expected(case))
+            wrong |= {} if found == meant else {case.what: (found, meant)}
+    assert wrong == {}
 
 
 def test_names_of_cases_are_distinct() -> None:
