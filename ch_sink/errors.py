@@ -24,7 +24,7 @@
     ├── StreamFailed             the stream stops: what policy or the data demanded
     └── StreamsFailed            several streams of a job stopped; ``failures`` has the error of each
 
-An error carries ``temporary``, whether waiting may mend it, ``hint``, the next step for the reader, and the process's
+An error carries ``temporary``, whether waiting may help, ``hint``, the next step for the reader, and the process's
 exit code. Texts name the file, key, record or column concerned and never a secret.
 """
 
@@ -77,7 +77,7 @@ class ChSinkError(Exception):
 
     exit_code: int = 1
     temporary = False
-    """Waiting may mend it: a server is away, or busy with itself."""
+    """Waiting may help: a server is unavailable or busy."""
     setting = ""
     """The key of the configuration that settles it, as a line of YAML, such as ``engine: append``."""
     denied = False

@@ -62,10 +62,10 @@ def show_letters(
 def retry(
     configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False, kind: Kind = None
 ) -> None:
-    """Apply dead letters with the present configuration, in order and never over newer rows.
+    """Apply dead letters again; newer rows are never overwritten.
 
-    No job may work on the stream: pause it first. Each letter is marked with what became of it and stays in the table;
-    those that still cannot be applied stay open, and the exit code is 1.
+    Pause the stream first. Records are planned in order, with the present configuration. Each letter is marked with
+    its outcome and stays in the table; if one still cannot be applied, it stays open and the exit code is 1.
     """
     out = Output(as_json=as_json)
     streams: list[dict[str, Any]] = []
@@ -110,7 +110,10 @@ def drop(
     kind: Kind = None,
     at: At = None,
 ) -> None:
-    """Settle dead letters without applying them. Their records stay in the table, marked as dropped."""
+    """Settle dead letters without applying them.
+
+    Their records stay in the table, marked as dropped.
+    """
     out = Output(as_json=as_json)
     streams: list[dict[str, Any]] = []
     places = {_place(text) for text in at or ()}

@@ -27,7 +27,7 @@ class EachStream:
     def guard(self, config: "Config") -> Iterator[None]:
         """Note an error of one stream, if there are others.
 
-        Raises what concerns all of them: ConfigError, and an error that waiting may mend.
+        Raises what concerns all of them: ConfigError, and an error that waiting may resolve.
         """
         try:
             with expecting_a_ledger(config):

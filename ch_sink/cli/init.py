@@ -148,6 +148,8 @@ def _run(
         out.note(f"wrote {len(statements)} statements to {choices.output}")
     elif not choices.apply:
         out.sql(script(statements))
+        if out.interactive:
+            out.note("nothing was changed; add --apply to run these statements")
     if choices.apply:
         done: set[tuple[str, Statement]] = set()
         for one in planned:

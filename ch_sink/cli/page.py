@@ -85,7 +85,7 @@ class JobPage:
         raise LookupError(f"the job has no stream {stream!r}")
 
     def _statuses(self) -> dict[str, dict[str, Any]]:
-        """The streams as `status` shows them, at most some seconds old; what was known last if a server is away."""
+        """The streams as `status` shows them, some seconds old at most; the last known ones during an outage."""
         from ch_sink.discovery.statuses import statuses
 
         with self._lock:

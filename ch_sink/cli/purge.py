@@ -41,9 +41,10 @@ def purge(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove rows from the disk that were deleted longer ago than ``purge_after``, where no older change can come.
+    """Remove rows from the disk that were deleted longer ago than purge_after.
 
-    With --key all that the sink stores of one key goes, and the command says what remains. Exit code 1 if refused.
+    A row stays while an older change could still arrive. With --key everything stored of one key is removed, and the
+    result lists what the command cannot reach. Exit code 1 if refused.
     """
     from ch_sink.model.address import counted
     from ch_sink.trust.purge import purge_stream

@@ -12,7 +12,7 @@ from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ch_sink.trust.repair import Mended
+    from ch_sink.trust.repair import Repaired
 
 __all__ = ["repair"]
 
@@ -36,9 +36,9 @@ def repair(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make each table equal to its source again, by the rows that ``verify`` finds to differ.
+    """Write the rows that differ from the source, as `ch_sink verify` finds them.
 
-    They are written under versions that every later change beats. Without --apply nothing is written.
+    Every later change of a row wins over its repair. Without --apply nothing is written.
     """
     from ch_sink.trust.key import condition_of
     from ch_sink.trust.repair import repaired
@@ -68,7 +68,7 @@ def repair(
         raise typer.Exit(1)
 
 
-def _outcome(done: "Mended") -> list[str]:
+def _outcome(done: "Repaired") -> list[str]:
     from ch_sink.model.address import counted
 
     said = []
@@ -78,7 +78,7 @@ def _outcome(done: "Mended") -> list[str]:
     outcomes = (
         (done.left, "still differ: the stream may have changed them in the meantime; verify again"),
         (done.too_new, "left alone: their versions are above everything that the stream has written"),
-        (done.unmendable, "cannot be removed: the engine has no mark for deleted rows"),
+        (done.unremovable, "cannot be removed: the engine has no mark for deleted rows"),
         (
             done.unreadable,
             "left alone: not all of their columns can be read from the source; repair them --against topic",

@@ -55,10 +55,10 @@ def resync(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fill each table anew from its source while the stream and its readers go on; rows whose deletes were lost go.
+    """Fill tables from the source or the topic, and swap them in, while the stream and readers continue.
 
-    A new table is filled beside the old one and takes its place in one step; the first load of an empty table is the
-    same. It has the engine, order_by, partition_by, ttl and columns that the file states. Without --apply nothing is
+    A new table is filled beside the old one and takes its place in one step. It has the engine, order_by,
+    partition_by, ttl and columns of the file. An empty table is loaded for the first time. Without --apply nothing is
     written.
     """
     from ch_sink.trust.resync import resynced

@@ -101,11 +101,11 @@ def shown(look: Look, options: LogOptions, stop: Stop) -> Iterator[None]:
 @contextmanager
 def _telling(stop: Stop) -> Iterator[None]:
     """The table says that the command is stopping: a line in the middle of it would be overwritten."""
-    stop.told = True
+    stop.announced = True
     try:
         yield
     finally:
-        stop.told = False
+        stop.announced = False
 
 
 def _leave_terminal() -> None:

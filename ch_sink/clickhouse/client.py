@@ -72,7 +72,7 @@ class Keys:
 
 
 class _Driver(HttpClient):
-    """The driver takes a 502, which a proxy sends while the server is away, for an answer of the server."""
+    """The driver takes a 502, which a proxy sends while the server is unavailable, for an answer of the server."""
 
     def _init_common_settings(self, tz_source: Any) -> None:
         # Before the first question. As without it, a connection that is refused is tried a second time.

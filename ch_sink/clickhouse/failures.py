@@ -1,6 +1,6 @@
 """Failed requests: which error of the product each one is, and which are worth a retry.
 
-Errors of clickhouse-connect and of the network are told apart by code, never by text.
+Errors of clickhouse-connect and of the network are distinguished by code, never by text.
 """
 
 import random
@@ -100,7 +100,7 @@ class Retry:
     """Exponential backoff with full jitter. Times in seconds.
 
     ``attempts`` counts the first one too. After "too many parts" the wait is ``slow_factor`` times longer: merges need
-    time, and more inserts make it worse. A server that is away for longer is waited for by the job.
+    time, and more inserts make it worse. A longer outage is handled by the job.
     """
 
     attempts: int = 5

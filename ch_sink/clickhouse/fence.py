@@ -2,7 +2,7 @@
 
 The insert itself asks the ledger: ``INSERT … SELECT … FROM input(…) WHERE throwIf(…)``. The rows travel as for a plain
 insert, stay one block and one part, and keep their deduplication token (tried on 26.9). ``input()`` knows no column of
-the table: it is told the types, and nulls become defaults on the way into the table.
+the table: it is given the types, and nulls become defaults on the way into the table.
 
 ClickHouse evaluates the question when the statement begins, so a statement that began before a newer execution was
 registered may still finish: the newer one kills and awaits those before it looks anything up.
@@ -276,7 +276,7 @@ def await_earlier_inserts(
 
     Lookups then see each of them whole or not at all, and later ones are refused by their fence. They are killed, since
     the client of a running one may be frozen in mid-request. Inserts of a version without fences have no such ids:
-    those that run now are waited for.
+    those that run now are awaited.
 
     Args:
         fence: the execution that begins now.

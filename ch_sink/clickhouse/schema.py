@@ -88,7 +88,7 @@ _NO_TABLE = (60, 81)
 def _notes(client: Client, table: TargetTable, name: str) -> dict[str, str]:
     """The source types of columns that ``init`` noted; empty if it noted none, or if their table does not exist.
 
-    Notes of an earlier table of this name count as far as the columns still are what ``init`` makes of them: this may
+    Notes of an earlier table of this name count for columns that still are what ``init`` makes of them: this may
     be that table, restored from a backup or rebuilt.
     """
     notes = f"{quote(table.database)}.{quote(name)}"

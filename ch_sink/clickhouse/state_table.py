@@ -48,7 +48,7 @@ class StateTable:
         """Insert as one block: under a token, or without deduplication if the engine makes a repeat harmless.
 
         ``everywhere``: return when all active replicas have the rows, whichever server is asked for them next. They are
-        counted anew after each wait, so a replica that dies meanwhile holds this up for its session's time at most.
+        counted again after each wait, so a replica that dies meanwhile delays this by its session timeout at most.
         """
         if not rows.num_rows:
             return

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.failures import RETRYABLE_CODES, Retry
+from ch_sink.clickhouse.fence import SUPERSEDED, await_earlier_inserts
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
@@ -42,7 +43,7 @@ _DEFINITIONS = {
     "row policy": "SELECT arrayStringConcat(arraySort(groupArray(concat(short_name, ' ', select_filter))), ',') "
     "AS definition FROM system.row_policies WHERE database = {database:String} AND table = {table:String}",
 }
-"""The definition of an object, as far as a statement of ``init`` can change it; no row if it does not exist."""
+"""What statements of ``init`` can change of an object's definition; no row if it does not exist."""
 
 
 def run_statement(client: Client, statement: Statement) -> Outcome:
@@ -231,8 +232,26 @@ class ClickHouseTableAdmin:
         planned = planned_rollups(self.client, table, self.rollups, self.policy.columns) if self.rollups else ()
         return replace(table, rollups=planned)
 
-    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
-        execute(self.client, [truncate_statement(table, version, version_column)], of=table)
+    def truncate(
+        self, table: TargetTable, version: int, version_column: str | None, supersede: Callable[[], Sequence[Fence]]
+    ) -> None:
+        if table.engine.family is Family.REPLACING:  # a repeat writes the same versions
+            execute(self.client, [truncate_statement(table, version, version_column)], of=table)
+            return
+        fences = supersede()
+        for fence in fences:
+            await_earlier_inserts(self.client, table, fence, cluster=table.cluster or self.cluster)
+        last = fences[-1]
+        last.check()
+        sql = truncate_statement(table, version, version_column, last.condition)
+        settings: dict[str, str | int] = {"use_query_cache": 0, "select_sequential_consistency": 1}
+        doing = f"truncate {table.qualified}"
+        try:
+            self.client.command(sql, settings=settings, of=table, doing=doing, again=False, query_id=last.query_id)
+        except ClickHouseError as error:
+            if error.code in SUPERSEDED:
+                last.check()
+            raise
 
     def highest_version(self, table: TargetTable) -> int:
         return max_version(self.client, table, empty=-1, condition=own_rows(table, self.policy.columns))

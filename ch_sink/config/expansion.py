@@ -117,7 +117,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Streams:
-    """The streams of topics, as far as they are known, and the topics that have none."""
+    """The known streams of topics, and the topics without one."""
 
     look: Look
     running: Mapping[tuple[str, str], Config]

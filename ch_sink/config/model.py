@@ -222,7 +222,7 @@ class Config(Section):
     discovery_interval: Seconds = Field(default=30.0, gt=0)
     """How often a job of many topics looks for new ones."""
     retry_for: Patience = 3600.0
-    """How long a server that does not answer is waited for; None: for ever (``unlimited``)."""
+    """How long unavailable servers are retried; None: for ever (``unlimited``)."""
 
     document: DocumentSection = DocumentSection()
     tables: TablesSection = TablesSection()

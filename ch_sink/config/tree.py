@@ -187,7 +187,7 @@ def _text(tree: Tree, path: tuple[str, ...], kind: str, said: str, error: object
     if kind == "extra_forbidden":
         return lead + _unknown(path)
     if kind == "missing":
-        # Its line would be that of the section, which is no help.
+        # Its line would be that of the section, which does not help.
         return f"{key} is missing"
     if kind in ("value_error", "assertion_error"):
         text = said.removeprefix("Value error, ")

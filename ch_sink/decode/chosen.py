@@ -147,7 +147,7 @@ class ChosenColumns:
             )
 
     def _key_of(self, records: Records) -> tuple[str, ...]:
-        """The fields of the chunk's first key, as far as they are named."""
+        """The named fields of the chunk's first key."""
         for key in records.keys:
             if key is not None and key != b"null":
                 try:

@@ -228,7 +228,7 @@ def _read(text: str, references: tuple[str, ...]) -> tuple[Node, SourceType] | s
         return node, source_type(node)
     except DecodeError as error:
         return error.message
-    except Exception as error:  # noqa: BLE001 (whatever a schema does is told of the records that name it)
+    except Exception as error:  # noqa: BLE001 (whatever a schema raises is reported for the records that name it)
         return f"Avro schema: {error or type(error).__name__}"
 
 

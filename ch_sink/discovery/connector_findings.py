@@ -227,7 +227,7 @@ def change_findings(marks: Marks) -> Iterator[Finding]:
             "warn",
             "defaults",
             f"{', '.join(marks.defaults)}: no sampled row has NULL in a column with a default. Converters write the "
-            "default instead, unless told otherwise, and the source's NULL is lost",
+            "default instead unless configured otherwise, and the source's NULL is lost",
             "Set value.converter.replace.null.with.default=false at the connector. See docs/formats.md.",
         )
 
@@ -267,16 +267,16 @@ def order_findings(connector: str, table: TargetTable, policy: Policy) -> Iterat
     source = source_for(connector)
     try:
         target = Target.of(table, policy)
-        strategy, told = target.strategy(source), target.tells_swaps(source)
+        strategy, swaps = target.strategy(source), target.tells_swaps(source)
     except ChSinkError as error:
         yield Finding("fail", "order", str(error), error.hint)
         return
-    if source.deferrable and not told:
+    if source.deferrable and not swaps:
         yield Finding(
             "warn",
             "order",
-            f"ordered by {strategy}, it is not known which changes belong to one transaction: where one statement "
-            "swaps two keys (a deferrable constraint), one of the rows is lost",
-            "Where that may happen, use envelopes, no tombstones: delete, and a version column UInt128, UInt256, "
+            f"ordered by {strategy}, transactions cannot be recognised: if one statement swaps two keys (a deferrable "
+            "constraint), one of the rows is lost",
+            "If that can happen, use envelopes, no tombstones: delete, and a version column UInt128, UInt256, "
             "UInt64 or Int64.",
         )

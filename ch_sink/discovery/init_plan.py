@@ -50,7 +50,7 @@ class InitPlan:
     spec: TableSpec
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """What is wrong with the settings, as far as the sampled values and the table's rows show it."""
+    """What the sampled values and the table's rows show to be wrong with the settings."""
 
 
 def plan_init(

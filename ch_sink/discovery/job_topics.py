@@ -106,7 +106,7 @@ def streams_of(
 ) -> Expansion:
     """The streams that the files describe now. Files of one topic each are not looked up.
 
-    ``away``: is told of brokers that do not answer; then the topics are those that the ledger knows.
+    ``away``: receives the error of brokers that do not answer; the topics are then those in the ledger.
     ``look``: finds the source tables of a topic, if not in its first and last events.
     ``only_topic``: the only topic to look into; empty for all.
     ``known``: the topics that were read before, if not those of the ledgers; asked if topics are refused.

@@ -134,7 +134,7 @@ class RangeConsumer:
             return {}
 
     def _learn_all(self, spans: Sequence[Span]) -> None:
-        """Ask for the leaders of these partitions, as far as the client does not know them: by one question."""
+        """Look up the leaders that the client does not know yet, with one request."""
         now = time.monotonic()
         new = [span for span in spans if now - self._learned.get(span.topic, -math.inf) >= _LEARNED_SECONDS]
         if new:

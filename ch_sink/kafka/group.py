@@ -102,7 +102,7 @@ class GroupCommits:
             except confluent_kafka.KafkaException as error:
                 refused[group] = error.args[0].str()
                 if is_unreachable(error.args[0]):
-                    # None of the others would be answered, and each would be waited for.
+                    # None of the others would be answered, and each would time out.
                     return {**dict.fromkeys(due, refused[group]), **refused}
         return refused
 
@@ -114,7 +114,7 @@ class GroupCommits:
             notice(self.committed(group, topic, partitions))
 
     def committed(self, group: str, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """The offsets that a group has committed, as far as they are known. Never raises."""
+        """The known committed offsets of a group. Never raises."""
         try:
             with self._client(group) as client:
                 found = client.committed([TopicPartition(topic, p) for p in partitions])
@@ -199,7 +199,7 @@ class GroupOffsets:
         self.commits.put(self.group, topic, ends)
 
     def last_committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """The offsets that were committed last, as far as they are known. Never raises."""
+        """The known offsets committed last. Never raises."""
         return self.commits.committed(self.group, topic, partitions)
 
     def before_commit(self, topic: str, partitions: Sequence[int], notice: _Notice) -> None:

@@ -45,7 +45,7 @@ class Changes:
     def marked(
         self, rows: pa.Table, events: npt.NDArray[np.int64], sign: npt.NDArray[np.int64], versions: Words
     ) -> pa.Table:
-        """The rows of these events with the columns that the sink fills itself, as far as the table has them."""
+        """The rows of these events with those of the sink's own columns that the table has."""
         table = self.table
         if table.column("_op") is not None:
             letters = pa.array([chr(o) for o in range(256)])

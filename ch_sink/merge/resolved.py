@@ -247,7 +247,7 @@ def rows_at(out: Resolved, batch: ChangeBatch, refs: Refs) -> pa.Table:
 
 
 def with_system(rows: pa.Table, system: System, versions: Words | None, deleted: npt.NDArray[np.bool_]) -> pa.Table:
-    """The rows with version, sign and is_deleted columns, as far as the table has them."""
+    """The rows with those of the version, sign and is_deleted columns that the table has."""
     if system.version is not None and system.layout is not None and versions is not None:
         rows = rows.append_column(system.version, system.layout.to_arrow(versions))
     if system.sign is not None:

@@ -146,7 +146,7 @@ class UnknownColumn:
     default: str | None = None
     """SQL text of the source's default, where the schema carries one."""
     comment: str = ""
-    """The source's type as the column's comment states it, as far as it is known."""
+    """The source's type as the column's comment states it, if known."""
     after: str | None = None
     """The field before it in the row image; empty if it is the first, None if that is not known."""
     change: Literal["add", "widen", "null", "reserved"] = "add"
@@ -212,7 +212,7 @@ class ChangeBatch:
     absent: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """Column → mask of the events whose ``after`` lacks the field altogether (null there)."""
     absent_before: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
-    """The same of ``before``, as far as the records' schema declares it."""
+    """The same of ``before``, if the records' schema declares it."""
     updates: dict[str, Updates] = field(default_factory=dict)
     """Column → events whose ``after`` value is computed from an earlier one; they are ``unavailable`` too."""
     skipped: SkippedPlaces = field(default_factory=dict)

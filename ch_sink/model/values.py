@@ -22,7 +22,7 @@ _CLOSE = ord("}")
 class Enclosed(Sequence[bytes | None]):
     """Values ``head + part + "}"``, or the part alone where the head is empty, or null where the part is.
 
-    Equal heads are one object as far as possible. Behind a head, no part is empty.
+    Equal heads share one object where possible. Behind a head, no part is empty.
     """
 
     heads: list[bytes]

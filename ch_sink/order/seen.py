@@ -82,7 +82,7 @@ class Seen:
         """Dead letters, each with the lowest of its offsets."""
         self._upto = 0
         self._applied: list[tuple[ChangeBatch, Sequence[int]]] = []
-        """Events that were applied at their first offsets, as far as they are known."""
+        """Events known to be applied at their first offsets."""
         self._by_row: _Changes | None = None
 
     def before(self, event: int) -> bool:

@@ -38,7 +38,7 @@ class State:
     floors: dict[str, Floor] = field(default_factory=dict)
     """Position of the last truncate of each source name."""
     names: tuple[str, ...] = ()
-    """Source names met in the topic, as far as this partition's ranges know."""
+    """Source names met in the topic by this partition's ranges."""
     loaded: Loaded = NOTHING_LOADED
     """What rows show that were loaded from the source."""
     doubled: dict[str, str] = field(default_factory=dict)

@@ -116,7 +116,7 @@ def _warn_once(table: str, column: str) -> None:
 def expect_stated(batch: ChangeBatch, table: TargetTable) -> None:
     """Raises StreamFailed if an event lacks a column that a rollup uses: the source has dropped or renamed it.
 
-    The table has a default there, which is not a value of the source's.
+    The table has a default there, not a value of the source.
     """
     rows = np.isin(batch.op, (Op.CREATE, Op.UPDATE, Op.READ))
     for rollup in table.rollups:

@@ -37,7 +37,7 @@ class Chunk:
 def cut(slices: Iterable[Records], start: int, end: int, *, chunk_offsets: int, chunk_bytes: int) -> Iterator[Chunk]:
     """Regroup consecutive slices of a range [start, end) into chunks, in order, without gaps.
 
-    Memory is bounded by ``chunk_bytes`` and one slice, as far as single records allow.
+    Memory is bounded by ``chunk_bytes`` and one slice, or by one record if that is larger.
     """
     held = _Held()
     first = start

@@ -199,7 +199,7 @@ def left_to_store(
     with other values replaces the stored one; a delete has no values but those that place it.
 
     Raises:
-        StreamFailed: rows of the table cannot be told apart.
+        StreamFailed: rows of the table cannot be distinguished.
     """
     if target.collapsing or not merged.inserts:
         return Left(merged.inserts, target.collapsing)

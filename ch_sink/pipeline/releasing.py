@@ -131,7 +131,7 @@ class Releasing:
         return self._waiting.behind(self._ports.handover.get(self._waiting.awaited()).found, below)
 
     def _retry(self, queue: Sequence[PendingRecord], state: State, *, given_up: bool) -> Applied | None:
-        """Apply these waiting changes as far as possible; None if nothing could be applied."""
+        """Apply these waiting changes up to the first that cannot be; None if nothing could be applied."""
         made, records = planned = self._plan(queue, state, given_up=given_up)
         if made.barrier is not None:  # the table has lost a column since, or evolve was turned on since
             self.lacking = made.barrier

@@ -99,7 +99,7 @@ class Execution:
     number: int
     """Counts the executions of the partition."""
     id: str
-    """Drawn at random: two executions that draw the same number are still told apart."""
+    """Drawn at random: two executions that draw the same number are still distinct."""
     work: str
     """What the task is to do: the batch and the start of its range, or the release of waiting changes."""
 
@@ -274,10 +274,10 @@ class RowsEdited:
     offset: int
     """Everything of the partition below it was applied by then."""
     act: Literal["repaired", "removed"]
-    """``repaired``: made those of the source, or counted anew where rows have no key. ``removed``: purged or erased,
+    """``repaired``: made those of the source, or counted again where rows have no key. ``removed``: purged or erased,
     marks of deleted rows too."""
     since: int = 0
-    """How many facts said by then that the table had been filled anew: a later filling makes a repair void."""
+    """How many facts said by then that the table had been refilled: a later refill makes a repair void."""
     top: str = "0"
     """The highest version among removed rows, as decimal digits; 0 for none."""
     skip: tuple[int, ...] = ()

@@ -61,7 +61,7 @@ _TEXTS = {_DATA + name for name in ("Uuid", "Enum", "EnumSet", "Json", "Xml", "L
 
 
 def source_type(column: Column, database_type: str = "", policy: ValuePolicy = _AS_IT_IS) -> SourceType | None:
-    """The source type for a column whose events declare none; None if it cannot be told.
+    """The source type for a column whose events declare none; None if unknown.
 
     ``policy`` knows the connector's modes: it may send decimals as floats, and moments without a zone in milliseconds.
     """

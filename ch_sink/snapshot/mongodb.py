@@ -69,7 +69,7 @@ class MongoReader:
         return 0
 
     def columns(self) -> dict[str, str]:
-        """The type of ``_id`` is ``bigint`` if all of them are whole numbers as far as both ends tell."""
+        """The type of ``_id`` is ``bigint`` if both ends of the collection are whole numbers."""
         name = self.address.table
         try:
             there = self._client.get_database(self.address.schema).list_collection_names(
@@ -136,7 +136,7 @@ class MongoReader:
         self._client.close()
 
     def _failure(self, what: str, error: Exception | str) -> SourceError:
-        # A server that is away is described at length; what it refuses comes with its whole answer.
+        # The driver describes an unavailable server at length; a refusal comes with its whole answer.
         said = str(error).split(", Timeout:")[0].split(", full error:")[0]
         return SourceError(
             f"source {self.address.shown} {what}: {said}",

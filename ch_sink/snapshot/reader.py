@@ -24,7 +24,7 @@ Value = str | bytes | None
 """A value as the database writes it."""
 
 NO_PROOF = (1 << 80) - 1
-"""A position that no event reaches: that the stream has passed the source's position can only be waited for."""
+"""A position that no event reaches: whether the stream has passed the source's position shows only with time."""
 
 OPTIONS = {
     "postgresql": ("sslmode", "sslrootcert", "sslcert", "sslkey"),

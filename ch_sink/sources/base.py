@@ -254,7 +254,7 @@ class Flattened:
         return self.wire.__struct_fields__
 
     def positions(self, blocks: Blocks) -> Positions:
-        """Positions as far as fields were added; 0 and absent otherwise. Raises PositionError as the source does."""
+        """Positions, if their fields were added; 0 and absent otherwise. Raises PositionError as the source does."""
         if self.base is not None:
             return self.base.positions(blocks)
         zeros = np.zeros((len(blocks), 2), dtype=np.uint64)

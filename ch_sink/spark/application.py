@@ -1,4 +1,4 @@
-"""The Spark application of a job: started while its streams open, waited for by the first batch.
+"""The Spark application of a job: started while its streams open; the first batch waits for it.
 
 A call that fails may be the fault of a stream's task, or of Spark: its JVM was killed, its master dropped the
 application, no executor is left. So Spark is asked to run a task of one row. If it cannot, the job ends with SparkLost.

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from ch_sink.spark import sessions
 from ch_sink.spark.probe import expect_equipped, runs_tasks
-from ch_sink.spark.sessions import describe, lacks_executors, slots_of
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult, tried
 from ch_sink.wiring.worker import Work, fetched_together, garbage, packed, run_configured, run_group
 
@@ -39,8 +39,8 @@ class SparkExecutor:
         """See Execute."""
         groups = packed(tasks, self.slots)
         work = [[(self.configs[tasks[n].stream], tasks[n]) for n in group] for group in groups]
-        self.spark.addTag(self.tag)
-        describe(self.spark, _description(tasks))
+        sessions.tag(self.spark, self.tag)
+        sessions.describe(self.spark, _description(tasks))
         numbers = self.spark.range(0, len(groups), 1, len(groups))
         rows = numbers.mapInArrow(_runner(groups, work), _SCHEMA).collect()
         found = {row.task: bytes(row.result) for row in rows}
@@ -49,11 +49,11 @@ class SparkExecutor:
     @property
     def slots(self) -> int:
         """How many tasks run at once."""
-        return slots_of(self.spark)
+        return sessions.slots_of(self.spark)
 
     def cancel(self) -> None:
         """Cancel the running tasks of all calls; jobs of others in the same context go on."""
-        self.spark.interruptTag(self.tag)
+        sessions.cancel(self.spark, self.tag)
 
     def probe(self) -> bool:
         """Whether Spark still runs tasks. Raises what Spark raises."""
@@ -66,11 +66,11 @@ class SparkExecutor:
 
     def has_none(self) -> bool:
         """Whether no executor is left; always false for a local master."""
-        return lacks_executors(self.spark)
+        return sessions.lacks_executors(self.spark)
 
     def expect_equipped(self) -> list[str]:
         """See ch_sink.spark.probe.expect_equipped."""
-        self.spark.addTag(self.tag)
+        sessions.tag(self.spark, self.tag)
         return expect_equipped(self.spark, self.slots)
 
 

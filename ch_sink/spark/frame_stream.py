@@ -3,7 +3,7 @@
 The ledger decides what of a batch is new. What lies below the ledger's offsets has been applied before (a batch that
 runs again, a lost checkpoint, other splits), and is skipped. A batch that begins above them lacks records.
 
-A range that was begun and not finished is run again as far as the batch goes, which may be less than it was, or not
+A range that was begun and not finished is run again up to the end of the batch, which may be less than it was, or not
 at all; its fingerprint in the ledger says where it ended, so that rows of another cut are looked up before they are
 stored (`StreamSettings.ends_vary`).
 """
@@ -165,7 +165,7 @@ class FrameStream:
             )
 
     def _state(self, known: Known, spans: Mapping[int, Span]) -> tuple[TopicState, dict[int, int]]:
-        """The topic as far as the batch shows it, and where the batch ends, by partition."""
+        """What the batch shows of the topic, and where the batch ends, by partition."""
         reached = self.progress(known)
         low, ceiling = dict(reached), dict(reached)
         for p, span in spans.items():

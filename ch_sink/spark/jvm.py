@@ -67,7 +67,7 @@ class Gateway:
 
 def java_command(java: Path, home: Path, conf: Mapping[str, str]) -> list[str]:
     """The command of a driver's JVM for these Spark properties, which it reads from a file that `Jvm` writes."""
-    settings = ["--properties-file", f"{TEMPORARY}/{_PROPERTIES}", "--load-spark-defaults"]
+    settings = ["--properties-file", f"{TEMPORARY}/{_PROPERTIES}"]
     if _needs_launcher(home, conf):
         arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         return [str(home / "bin" / "spark-submit"), *settings, *arguments]
@@ -92,6 +92,12 @@ def java_command(java: Path, home: Path, conf: Mapping[str, str]) -> list[str]:
 def properties_text(conf: Mapping[str, str]) -> str:
     """These properties as a file of `java.util.Properties`."""
     return "".join(f"{_escaped(name)}={_escaped(setting)}\n" for name, setting in conf.items())
+
+
+def defaults_text(home: Path) -> str:
+    """The properties of ``spark-defaults.conf``, which Spark reads by itself only if it is given no other file."""
+    file = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
+    return file.read_text(encoding="utf-8") + "\n" if file.is_file() else ""
 
 
 def _escaped(text: str) -> str:
@@ -119,7 +125,7 @@ class Jvm:
         self._address = self._folder / "address"
         self._properties = self._folder / _PROPERTIES
         self._properties.touch(mode=0o600)
-        self._properties.write_text(properties_text(conf or {}), encoding="utf-8")
+        self._properties.write_text(defaults_text(home) + properties_text(conf or {}), encoding="utf-8")
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["context_of", "describe", "lacks_executors", "offered", "slots_of"]
+__all__ = ["cancel", "context_of", "describe", "lacks_executors", "offered", "slots_of", "tag"]
 
 _ROWS = 4096
 """Rows that are spread over the default parallelism; a cluster with more slots than this is used in part."""
@@ -22,6 +22,24 @@ def describe(spark: "SparkSession", text: str) -> None:
     context = context_of(spark)
     if context is not None:
         context.setJobDescription(text)
+
+
+def tag(spark: "SparkSession", name: str) -> None:
+    """Mark the Spark jobs of this thread from now on."""
+    context = context_of(spark)
+    if context is not None:
+        context.addJobTag(name)
+    else:
+        spark.addTag(name)
+
+
+def cancel(spark: "SparkSession", name: str) -> None:
+    """Cancel the Spark jobs that are marked so."""
+    context = context_of(spark)
+    if context is not None:
+        context.cancelJobsWithTag(name)
+    else:
+        spark.interruptTag(name)
 
 
 def slots_of(spark: "SparkSession") -> int:

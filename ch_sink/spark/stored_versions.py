@@ -30,7 +30,7 @@ _ENGINE = "Use ENGINE = ReplacingMergeTree(_version, _is_deleted) with _version 
 
 
 def expect_served(table: TargetTable, keys: Sequence[str]) -> None:
-    """Raises ConfigError for a table in which rows of late and repeated batches cannot be told apart."""
+    """Raises ConfigError for a table in which rows of late and repeated batches cannot be distinguished."""
     place = table.qualified
     if table.engine.version_column is None or table.engine.is_deleted_column is None:
         raise ConfigError(

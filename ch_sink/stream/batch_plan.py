@@ -41,7 +41,7 @@ class BatchPlanner:
     """Where a stream begins of which the ledger knows nothing: see `offset_ranges.initial_offset`."""
     choices: Choices = field(default_factory=Choices)
     committed: Callable[[Sequence[int]], Mapping[int, int]] = lambda _: {}
-    """The offsets that the stream's consumer group has committed for these partitions, as far as they are known."""
+    """The known offsets that the stream's consumer group has committed for these partitions."""
     _topic_id: str = ""
     _reached: dict[int, int] | None = None
     """Partition → next offset; None if the ledger has to be read."""

@@ -295,7 +295,7 @@ class Coordinator:
         """Delete the rows that the source truncated, before the rest of the ranges runs."""
         states = self._stream.states
         expect_one_source(barrier.source, states.names, barrier.next_offset - 1)
-        self._stream.table.truncate(barrier.version)
+        self._stream.truncate(barrier.version)
         states.truncated(barrier.floor, barrier.source, barrier.version)
 
     def _with_added_partitions(self, state: TopicState, ceiling: Mapping[int, int] | None) -> Mapping[int, int] | None:

@@ -96,7 +96,7 @@ class Changed:
     joined: Sequence[tuple[JobStream, Member]] = ()
     left: Sequence[str] = ()
     settled: Sequence[str] = ()
-    """Names of those that only showed why a topic is not a stream of the job, which is settled."""
+    """Names of those that only showed why a topic is not a stream of the job, which is resolved."""
 
 
 @dataclass(frozen=True, slots=True)

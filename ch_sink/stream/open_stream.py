@@ -1,7 +1,7 @@
 """What is open of a stream: its claim, its topic, its table as it is by now, and the states of its partitions."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -87,9 +87,9 @@ class StreamTable:
         """Add the columns at which ranges ended."""
         self._use(self._changes.carry_out(self.now, barriers))
 
-    def truncate(self, version: int) -> None:
+    def truncate(self, version: int, supersede: Callable[[], Sequence[Fence]]) -> None:
         """Delete the rows below this version."""
-        self._admin.truncate(self.now, version, self.target.system.version)
+        self._admin.truncate(self.now, version, self.target.system.version, supersede)
 
     def changed(self, intent: RangeIntent) -> Changed:
         """Whether earlier attempts at the range may have stored other rows than this one would."""
@@ -166,6 +166,10 @@ class OpenStream:
         if barriers:
             self.table.add_columns(barriers)
             self.fill_rollups(doubtful=False)
+
+    def truncate(self, version: int) -> None:
+        """Delete the rows below this version. Raises as `TableAdmin` and the ledger do."""
+        self.table.truncate(version, self._supersede)
 
     def look_at_rollups(self, last: Claim | None) -> None:
         """Compute the rollups that may have another difference than the table: see docs/architecture.md.

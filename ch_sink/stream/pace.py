@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ch_sink.stream.tasks import Execute, Task, TaskResult, weight
 
-__all__ = ["ACTIVE_SECONDS", "LONG", "Flush", "Patience", "Pauses", "Slots", "Work", "fair_shares", "in_turn"]
+__all__ = ["ACTIVE_SECONDS", "FEW", "LONG", "Flush", "Patience", "Pauses", "Slots", "Work", "fair_shares", "in_turn"]
 
 ACTIVE_SECONDS = 10.0
 """Seconds after its last batch for which a stream counts as active."""
@@ -48,8 +48,10 @@ class Flush:
 
 LONG = 50_000
 """Offsets above which a stream's backlog is long."""
+FEW = 2_000
+"""Offsets up to which a partition counts as live."""
 _TURN = 200_000
-"""Offsets of long backlogs that are read at once while other streams are live: a second or two of work."""
+"""Offsets of long backlogs that are read at once while others are live: a second or two of work."""
 
 
 def in_turn(limit: int | None) -> int:

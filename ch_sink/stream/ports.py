@@ -45,8 +45,14 @@ class TableAdmin(Protocol):
         """Add or widen the columns and recreate the current-state view; returns the table after that."""
         ...
 
-    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
-        """Delete the rows whose version is below this one."""
+    def truncate(
+        self, table: TargetTable, version: int, version_column: str | None, supersede: Callable[[], Sequence[Fence]]
+    ) -> None:
+        """Delete the rows whose version is below this one.
+
+        Args:
+            supersede: begins an execution of every partition; called where a repeat would count a row twice.
+        """
         ...
 
     def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
@@ -80,7 +86,7 @@ class GroupOffsets(Protocol):
         ...
 
     def last_committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """The offsets that were committed last, as far as they are known. Never raises."""
+        """The known offsets committed last. Never raises."""
         ...
 
     def before_commit(self, topic: str, partitions: Sequence[int], notice: Callable[[dict[int, int]], None]) -> None:

@@ -81,13 +81,13 @@ class Restored:
             return
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
         self._ledger.check_claim()
-        # The source has no former changes, and of rows without a key none that are told apart.
+        # The source has no former changes, and rows without a key cannot be distinguished.
         against = " --against topic" if self._target.appends else ""
         fill = f"Fill the table again with `ch_sink resync CONFIG{against} --apply`"
         if self._target.policy.columns.source:
             fill = "Other topics have rows there, too: write the missing ones with `ch_sink repair CONFIG --apply`"
         raise StreamFailed(
-            f"stream {self._stream.settings.name}: {lacks}",
+            lacks,
             hint=f"{fill}, then `ch_sink resume CONFIG`; or restore a newer backup.",
         )
 

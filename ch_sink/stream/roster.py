@@ -106,7 +106,7 @@ class Roster:
                 other.patience.due = -math.inf
 
     def failed(self, name: str, error: ChSinkError, *, settled: bool = True) -> None:
-        """The stream failed: it waits if that may mend the error, else it is stopped.
+        """The stream failed: it waits if that may help, else it is stopped.
 
         Args:
             settled: false if the next job may try again by itself, since this one found the error before it began. So

@@ -16,7 +16,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.stream.job_stream import JobStream, Phase, Watermarks
 from ch_sink.stream.lanes import Answered, Failed, Lanes, Report
 from ch_sink.stream.offset_ranges import OffsetRange
-from ch_sink.stream.pace import ACTIVE_SECONDS, LONG, fair_shares, in_turn
+from ch_sink.stream.pace import ACTIVE_SECONDS, FEW, LONG, fair_shares, in_turn
 from ch_sink.stream.rounds import as_failure
 
 __all__ = ["PATIENCE", "TOGETHER", "Batch", "Looked", "Looks", "Turn"]
@@ -106,6 +106,11 @@ class _Planned:
     def offsets(self) -> int:
         return sum(r.end - r.start for r in self.unread)
 
+    @property
+    def partly_live(self) -> bool:
+        """Whether some partition has few new events, which wait until the whole batch has ended."""
+        return any(r.end - r.start <= FEW for r in self.unread)
+
 
 @dataclass
 class Turn:
@@ -184,7 +189,10 @@ class Turn:
         others = {p.stream for p in long}
         recent = (s for s in self.streams if s.phase is Phase.LIVE and self._is_active(s))
         live = short or any(not s.reading.backlog for s in recent if s not in others)
-        limits = {p.stream.name: in_turn(p.stream.limit) if live else p.stream.limit for p in long}
+        limits = {
+            p.stream.name: in_turn(p.stream.limit) if live or (p.partly_live and not self.once) else p.stream.limit
+            for p in long
+        }
         return {
             **fair_shares({p.stream.name: p.offsets for p in short}, {p.stream.name: p.stream.limit for p in short}),
             **fair_shares({p.stream.name: p.offsets for p in long}, limits),

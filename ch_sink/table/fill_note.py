@@ -36,7 +36,7 @@ def is_entered(comment: str, ledger: Ledger) -> bool:
 
 
 def expect_entered(table: TargetTable, ledger: Ledger) -> None:
-    """Raises StreamFailed if the table was filled anew, and the ledger does not know up to where."""
+    """Raises StreamFailed if the table was refilled, and the ledger does not know up to where."""
     if not is_entered(table.comment, ledger):
         raise StreamFailed(
             f"{table.qualified} was filled by a run that was killed before it was recorded",

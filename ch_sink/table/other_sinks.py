@@ -27,8 +27,8 @@ class OtherSink:
 
 SINKS = (
     OtherSink("PeerDB or ClickPipes", ("_peerdb_version",), "_peerdb_is_deleted"),
-    OtherSink("Altinity's sink connector or ClickHouse's Kafka Connect sink", ("_version", "is_deleted"), "is_deleted"),
     OtherSink("Altinity's sink connector", ("_version", "__is_deleted"), "__is_deleted"),
+    OtherSink("Altinity's sink connector or ClickHouse's Kafka Connect sink", ("_version", "is_deleted"), "is_deleted"),
     OtherSink("Altinity's sink connector", ("_version", "_sign"), "_sign"),
 )
 """Their public DDL: Altinity/clickhouse-sink-connector, ``ClickHouseAutoCreateTable.java``; PeerDB-io/peerdb,

@@ -16,8 +16,10 @@ __all__ = [
 ]
 
 
-def truncate_statement(table: TargetTable, floor: int, version_column: str | None) -> str:
+def truncate_statement(table: TargetTable, floor: int, version_column: str | None, condition: str = "") -> str:
     """SQL that deletes all rows of the stream whose version lies below ``floor``.
+
+    ``condition``: of a fence, without which it fails; empty for none.
 
     Rows with other values of the added columns that belong to the key are those of other topics, and stay.
 
@@ -40,6 +42,8 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
         )
     columns = [quote(c.name) for c in table.stored_columns]
     mine = _own_rows(table)
+    if condition:
+        mine += f" AND throwIf(NOT ({condition}), 'superseded') = 0"
     if engine.family is Family.REPLACING and (engine.is_deleted_column or engine.sign_column):
         mark = quote(engine.is_deleted_column or engine.sign_column or "")
         gone = "1" if engine.is_deleted_column else "-1"

@@ -207,7 +207,9 @@ class MemoryStream:
         made = Column(column.name, kind, comment=column.comment)
         self.detected = replace(self.detected, columns=(made, *self.detected.columns))
 
-    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
+    def truncate(
+        self, table: TargetTable, version: int, version_column: str | None, supersede: Callable[[], Sequence[Fence]]
+    ) -> None:
         """See TableAdmin."""
         self.table.truncate(version)
 

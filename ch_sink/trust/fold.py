@@ -25,7 +25,17 @@ from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
 from ch_sink.pipeline.plan import BatchDecoder, Ports
 from ch_sink.pipeline.plans import StreamName
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import DeadLetter, Fact, FinishedRange, HandedOver, Handover, RangeIntent, TableRefilled, TopicFacts
+from ch_sink.ports import (
+    DeadLetter,
+    Fact,
+    Fence,
+    FinishedRange,
+    HandedOver,
+    Handover,
+    RangeIntent,
+    TableRefilled,
+    TopicFacts,
+)
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.ports import StreamPorts, StreamSettings
@@ -276,8 +286,10 @@ class _ShadowAdmin:
     def carry_out(self, table: TargetTable, columns: object, key: object) -> TargetTable:
         return self.table
 
-    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
-        self.inner.truncate(table, version, version_column)
+    def truncate(
+        self, table: TargetTable, version: int, version_column: str | None, supersede: Callable[[], Sequence[Fence]]
+    ) -> None:
+        self.inner.truncate(table, version, version_column, supersede)
 
     def highest_version(self, table: TargetTable) -> int:
         return 0

@@ -150,7 +150,7 @@ class _Life:
                 yield chunk
 
     def _failed(self, first: int, end: int) -> Collection[int]:
-        """Records that were dead letters when they were sent again, as far as is known now."""
+        """Records that were dead letters when they were sent again, as known now."""
         letters = {**self.noted.letters, **self.noted.dropped, **dict.fromkeys(self.noted.outranked, "")}
         return [offset for p, offset in letters if p == self.partition and first <= offset < end]
 

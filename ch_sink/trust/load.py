@@ -173,7 +173,7 @@ def _prepared(
 
 
 def _same_text(kind: SourceType, database_type: str, made: Converter) -> bool:
-    """Whether a text can be told that is stored as the connector writes it: that of an array or object cannot."""
+    """Whether the stored text is known to be as the connector writes it: that of an array or object is not."""
     return made.wire is not msgspec.Raw and (isinstance(made, AnyText) or same_moment_text(kind, database_type))
 
 

@@ -112,7 +112,7 @@ def expect_refillable(refill: Refill) -> None:
 
 
 def expect_keyed(refill: Refill) -> None:
-    """Raises StreamFailed if the rows of the source cannot be told apart."""
+    """Raises StreamFailed if the rows of the source cannot be distinguished."""
     if not refill.subject.key:
         raise StreamFailed(
             f"{refill.subject.table.qualified} has no key: a row that changes while the source is read would be "
@@ -315,7 +315,7 @@ def _floors(
 ) -> tuple[TableRefilled, ...]:
     """What the ledger has to know of rows that show every change below this position of the source; 0 for none."""
     if refill.subject.settings.policy.versions.strategy in ("kafka_offset", "source_time"):
-        position = 0  # nothing tells when the positions of the source begin anew
+        position = 0  # nothing shows when the source's positions restart
     until, run = int(time.time() * 1000) + CLOCKS, new_run()
     return tuple(
         TableRefilled(topic.topic_id, p, offset, position, epoch, until, run=run) for p, offset in sorted(at.items())

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ch_sink.clickhouse import EVERY_TYPE
+from ch_sink.clickhouse import EVERY_TYPE, await_earlier_inserts
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.errors import StreamFailed
 from ch_sink.merge import version_column
@@ -25,23 +25,23 @@ from ch_sink.trust.repair_sql import (
     rows_move,
     statements,
     too_new,
-    unmendable,
+    unremovable,
 )
 from ch_sink.trust.report import Report
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shadow import staying
 from ch_sink.trust.subject import Options, Subject, states_at
-from ch_sink.trust.verify import FOUND, Verified, verified
+from ch_sink.trust.verify import FOUND, Verified, unpaired, verified
 from ch_sink.types.sql import literal
 
 __all__ = [
-    "Mended",
+    "Repaired",
     "repaired",
 ]
 
 _INSERT: dict[str, str | int] = {
     "async_insert": 0,
-    # A row that went wrong twice in the same way is mended twice.
+    # A row that went wrong twice in the same way is repaired twice.
     "insert_deduplicate": 0,
     # A block of two −1 and one +1 is not to become one −1.
     "optimize_on_insert": 0,
@@ -54,7 +54,7 @@ _INSERT: dict[str, str | int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class Repaired:
     """What a repair found, and what it wrote or would write."""
 
     report: Report
@@ -63,17 +63,17 @@ class Mended:
     """Keys whose rows are written, or would be."""
     too_new: int = 0
     """Keys with a version above everything that the stream has written; they are left alone."""
-    unmendable: int = 0
+    unremovable: int = 0
     """Rows that the engine cannot remove."""
     unreadable: int = 0
     """Rows that have columns which the source cannot give, and which the table lacks; they are left alone."""
     left: int = 0
-    """Keys that differ after the repair, too: the stream has changed them since, or the repair could not mend them."""
+    """Keys that still differ after the repair: the stream has changed them since, or the repair could not."""
 
     @property
     def all_mended(self) -> bool:
         """Whether nothing is left, or would be."""
-        return not (self.left or self.too_new or self.unmendable or self.unreadable)
+        return not (self.left or self.too_new or self.unremovable or self.unreadable)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -81,13 +81,15 @@ class Mended:
             "applied": self.applied,
             "repaired": self.rows,
             "too_new": self.too_new,
-            "unmendable": self.unmendable,
+            "unremovable": self.unremovable,
             "unreadable": self.unreadable,
             "left": self.left,
         }
 
 
-def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[str], None] = lambda _: None) -> Mended:
+def repaired(
+    subject: Subject, options: Options, *, apply: bool, say: Callable[[str], None] = lambda _: None
+) -> Repaired:
     """Find what differs and, with ``apply``, write it.
 
     Raises ChSinkError; StreamFailed if no row of the table is in the source, which is likely another table.
@@ -98,7 +100,7 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
             hint="Fill the table again: `ch_sink resync CONFIG --against topic`. Or set key_columns.",
         )
     subject = replace(subject, client=staying(subject.client, subject.table))
-    with _alone(subject, apply and needs_stream(subject.table)), verified(subject, options, say) as found:
+    with _alone(subject, apply and needs_stream(subject.table)) as query_id, verified(subject, options, say) as found:
         _expect_inputs(subject, found)
         kept = _kept(subject, found)
         if found.report.unrelated:
@@ -115,14 +117,14 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
         )
         lowest, highest = [ceiling_of(subject.table, subject.key, last) for last in limits] if limits else (None, None)
         ceilings = Ceilings.of(lowest, highest, knows_changes=options.against == "topic")
-        if not unmendable(subject.table):
+        if not unremovable(subject.table):
             differences.several(FOUND)
         if forgets_deletes(subject.table):
             newer = no_version_left(found.target, differences, FOUND, ceilings)
         else:
             newer = too_new(subject.table, highest)
         skipped = differences.drop(FOUND, newer) if newer else 0
-        kinds = ", ".join(literal(kind) for kind in unmendable(subject.table))
+        kinds = ", ".join(literal(kind) for kind in unremovable(subject.table))
         stuck = differences.drop(FOUND, f"kind IN ({kinds})") if kinds else 0
         unreadable = differences.drop(FOUND, _unreadable(subject)) if kept else 0
         rows = differences.count(FOUND)
@@ -137,21 +139,29 @@ def repaired(subject: Subject, options: Options, *, apply: bool, say: Callable[[
             if noted:
                 _note(subject, found)
             say(f"writing {rows} rows")
-            left = _write(subject, found, statements(found.source, found.target, differences, FOUND, ceilings, kept))
+            mends = statements(found.source, found.target, differences, FOUND, ceilings, kept)
+            left = _write(subject, found, mends, query_id)
+        if apply and found.report.unpaired:
+            left += len(unpaired(subject, found.target))
         if apply and (rows or any(one.different for one in found.report.rollups)):
             refilled(subject, say)
-        done = Mended(found.report, apply, rows, skipped, stuck, unreadable, left)
+        done = Repaired(found.report, apply, rows, skipped, stuck, unreadable, left)
         if apply and done.all_mended and limits is not None and options.of_all_rows:
             _note_whole(subject, found, limits[1])
         return done
 
 
-def _write(subject: Subject, found: Verified, statements: Iterable[str]) -> int:
+def _write(subject: Subject, found: Verified, statements: Iterable[str], query_id: str) -> int:
     """Execute the repair; returns how many of the rows still differ."""
     found.shadow.expect_own(subject.client)
     for sql in statements:
         subject.client.command(
-            sql, settings=_INSERT, of=subject.table, again=False, doing=f"repair {subject.table.qualified}"
+            sql,
+            settings=_INSERT,
+            of=subject.table,
+            again=False,
+            doing=f"repair {subject.table.qualified}",
+            query_id=query_id,
         )
     left = found.differences.find_among(FOUND + 10, FOUND)
     found.shadow.expect_own(subject.client)
@@ -218,16 +228,22 @@ def _unreadable(subject: Subject) -> str:
 
 
 @contextmanager
-def _alone(subject: Subject, wanted: bool) -> Iterator[None]:
+def _alone(subject: Subject, wanted: bool) -> Iterator[str]:
     """Hold the stream's claim meanwhile, if the repair cannot be ordered against the stream by versions.
 
-    Raises LedgerConflict if a job on this host runs the stream.
+    Gives how the ids of its statements begin: by them a later repair or job finds one whose answer did not come.
+
+    Raises LedgerConflict if a job on this host runs the stream; ClickHouseError.
     """
     if not wanted:
-        yield
+        yield ""
         return
-    subject.ledger.claim(f"repair-{uuid.uuid4().hex[:8]}")
+    claim = subject.ledger.claim(f"repair-{uuid.uuid4().hex[:8]}")
     try:
-        yield
+        topic = subject.topic.state(subject.settings.topic)
+        fences = [subject.ledger.begin(topic.topic_id, p, claim, "repair") for p in sorted(topic.low)]
+        for fence in fences:
+            await_earlier_inserts(subject.client, subject.table, fence, cluster=subject.table.cluster)
+        yield fences[-1].query_id
     finally:
         subject.ledger.release()

@@ -40,7 +40,7 @@ __all__ = [
     "rows_move",
     "statements",
     "too_new",
-    "unmendable",
+    "unremovable",
 ]
 
 USED = f"{OWN}used"
@@ -233,7 +233,7 @@ def needs_stream(table: TargetTable) -> bool:
     return not (replaces and version_column(table) is not None and table.sorting_key)
 
 
-def unmendable(table: TargetTable) -> tuple[str, ...]:
+def unremovable(table: TargetTable) -> tuple[str, ...]:
     """Kinds of difference that the engine cannot be rid of."""
     engine = table.engine
     if engine.family is Family.REPLACING and not (engine.is_deleted_column or engine.sign_column):
@@ -259,7 +259,7 @@ def statements(
     if table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
         return [_collapsed(source, target, differences, step, ceilings, kept)]
     gone = ("extra", "different") if rows_move(table, target.key) else ("extra",)
-    out = [] if unmendable(table) else [_marked(target, differences, step, gone, ceilings)]
+    out = [] if unremovable(table) else [_marked(target, differences, step, gone, ceilings)]
     return [*out, _rewritten(source, target, differences, step, ceilings, kept)]
 
 

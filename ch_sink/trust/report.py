@@ -53,6 +53,8 @@ class Report:
     behind: bool = False
     """The stream has not applied the changes of the rows that could not be judged."""
     rollups: tuple[RolledUp, ...] = ()
+    unpaired: int = 0
+    """Keys of a collapsing table whose signs sum up neither to 0 nor to 1."""
     lag: int = 0
     """Offsets of the topic that the stream had not applied when rows were found to differ from the database."""
 
@@ -118,8 +120,19 @@ class Report:
         )
 
     @property
+    def signs(self) -> str:
+        """Which keys a merge may show as another row, and what to do; empty if there are none."""
+        if not self.unpaired:
+            return ""
+        keys = counted(self.unpaired, "key")
+        return (
+            f"the signs of {keys} sum up neither to 0 nor to 1, so readers may see rows that are gone or twice: fill "
+            "the table anew by `ch_sink resync CONFIG --apply`"
+        )
+
+    @property
     def equal(self) -> bool:
-        return not (self.rows_differ or self.lacking or any(one.different for one in self.rollups))
+        return not (self.rows_differ or self.lacking or self.unpaired or any(one.different for one in self.rollups))
 
     @property
     def rows_differ(self) -> bool:
@@ -135,6 +148,7 @@ class Report:
             "missing": self.missing,
             "extra": self.extra,
             "different": self.different,
+            "unpaired": self.unpaired,
             "columns": self.columns,
             "examples": [
                 {"key": e.key, "kind": e.kind, "columns": {name: list(pair) for name, pair in e.columns.items()}}
@@ -158,7 +172,7 @@ def lines(report: Report) -> list[str]:
     """The report for the console."""
     part = "" if report.share == 1 else f" (a sample of {report.share:.2%})"
     head = f"{report.stream}  →  {report.table}: {counted(report.rows, 'row')} compared with the {report.against}{part}"
-    if not (report.rows_differ or report.lacking):
+    if not (report.rows_differ or report.lacking or report.unpaired):
         out = [head, "  equal"]
     else:
         found = (
@@ -170,7 +184,7 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {e.kind} {_pairs(e.key)}")
         if e.kind == "different":
             out += [f"    {name}: source {_shown(a)}, table {_shown(b)}" for name, (a, b) in e.columns.items()]
-    out += [f"  {text}" for text in (report.unrelated, *report.causes) if text]
+    out += [f"  {text}" for text in (report.signs, report.unrelated, *report.causes) if text]
     if report.lagging:
         out.append(f"  {report.lagging}")
     if report.changing:
@@ -243,7 +257,7 @@ def _details(report: Report) -> str:
         (report.dead_letters, "records of the topic cannot be applied"),
     ]
     parts += [f"<p>{grouped(n)} {text}.</p>" for n, text in notes if n]
-    texts = filter(None, (report.unrelated, *report.causes))
+    texts = filter(None, (report.signs, report.unrelated, *report.causes))
     parts += [f"<p>{escape(text[0].upper() + text[1:])}.</p>" for text in texts]
     if report.lagging:
         parts.append(f"<p>{escape(report.lagging.capitalize())}.</p>")

@@ -1,4 +1,4 @@
-"""The procedure of ``resync``: the table anew from its source or its topic, while the stream goes on.
+"""The procedure of ``resync``: the table filled from its source or its topic while the stream continues.
 
     O = offsets that the stream has applied ─▶ rows of the source ─▶ changes from O on, behind the stream
       ─▶ the stream is paused ─▶ the last changes ─▶ the names are exchanged ─▶ the stream goes on
@@ -106,7 +106,7 @@ def resynced(
     into: str = "",
     say: Say = lambda _: None,
 ) -> Resynced:
-    """Replace the table by one that is filled anew. Raises ChSinkError; then the table is as it was.
+    """Replace the table by a newly filled one. Raises ChSinkError; then the table is unchanged.
 
     Args:
         against: where the rows come from.
@@ -321,7 +321,7 @@ def _catch_up(refill: Refill, fold: Fold, topic: TopicState) -> None:
 
 
 def _goal(refill: Refill, topic: TopicState) -> dict[int, int]:
-    """How far the new table may go: as far as the stream, or to the topic's end if no job works on the stream."""
+    """How far the new table may go: up to the stream, or to the topic's end if no job works on the stream."""
     if runs(refill.states, refill.stream):
         return refill.subject.reached(topic.topic_id).applied
     return refill.subject.topic.state(topic.topic).high

@@ -27,7 +27,7 @@ _PLAIN = frozenset(
 def hashed(column: Column) -> str:
     """Expressions that together are equal exactly where the column's values are; hash functions accept all of them.
 
-    A hash of NULL is NULL, so nulls are told by a flag of their own. Nested types are compared by their text.
+    A hash of NULL is NULL, so nulls have their own flag. Nested types are compared by their text.
     """
     kind, name = parse_type(column.type), quote(column.name)
     plain = kind.bare.name in _PLAIN
@@ -98,6 +98,21 @@ class Side:
         return (
             f"SELECT {self.key_hash} AS {KEY}, {newest} AS {VERSION} FROM {self.table.qualified} "
             f"WHERE {self.is_among(among)} GROUP BY {KEY}"
+        )
+
+    def unpaired(self) -> str:
+        """A query of keys, as `KEY` in hex, whose signs sum up neither to 0 nor to 1. Empty for other engines.
+
+        FINAL hides them: the next merge, or the next change of the key, may show another row or none.
+        """
+        engine = self.table.engine
+        if not self.key or engine.sign_column is None or engine.family is Family.REPLACING:
+            return ""
+        signs = f"sum(toInt64({quote(engine.sign_column)}))"
+        where = f" WHERE {self.condition}" if self.condition else ""
+        return (
+            f"SELECT hex({self.key_hash}) AS {KEY} FROM {self.table.qualified}{where} "
+            f"GROUP BY {KEY} HAVING {signs} NOT IN (0, 1)"
         )
 
     def is_among(self, keys: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from ch_sink.clickhouse import EVERY_TYPE
 from ch_sink.errors import StreamFailed
 from ch_sink.model.address import counted
 from ch_sink.observe.step import Step
@@ -28,7 +29,7 @@ from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.report import Report
 from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables, staying
-from ch_sink.trust.sides import Side
+from ch_sink.trust.sides import KEY, Side
 from ch_sink.trust.source_rows import read_source
 from ch_sink.trust.subject import Options, Subject, chosen_columns, expect_condition, states_at
 from ch_sink.trust.topic import offsets_behind
@@ -36,7 +37,7 @@ from ch_sink.types.build import default_sql
 from ch_sink.types.column import Column
 from ch_sink.types.sql import columns_in, literal, quote
 
-__all__ = ["FOUND", "Comparison", "Verified", "verified"]
+__all__ = ["FOUND", "Comparison", "Verified", "unpaired", "verified"]
 
 FOUND = 10_000
 """Step of the keys that differ."""
@@ -44,6 +45,8 @@ _WAITING = "waiting for changes that have not arrived yet"
 _ROUNDS = 5
 _PAUSE = 0.2
 """Seconds between two looks at the stream."""
+_UNPAIRED = 10_000
+"""Most keys with wrong signs that are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +122,23 @@ class Comparison:
         report = replace(self._report(totals.table_rows), changing=self.touched + changing, behind=behind, lag=self.lag)
         if self.options.bounds is None or self.options.bounds[0] is None:  # with the first part of a table
             rollups = _rolled_up(self.subject, self.options, report, self.differences.source.table)
-            report = replace(report, rollups=rollups)
+            report = replace(report, rollups=rollups, unpaired=(yield from self._unpaired()))
         self.shadow.expect_own(self.subject.client)
         sides = self.differences.source, self.differences.target
         report = replace(report, seconds=time.monotonic() - began)
         self.found = Verified(report, self.differences, *sides, self.topic.topic_id, self.applied, self.shadow)
+
+    def _unpaired(self) -> Generator[None, None, int]:
+        """How many keys have wrong signs, also when looked at again: parts of one insert come one after the other."""
+        if self.options.share != 1:
+            return 0
+        found = unpaired(self.subject, self.differences.target)
+        for _ in range(_ROUNDS):
+            if not found:
+                break
+            yield
+            found &= unpaired(self.subject, self.differences.target)
+        return len(found)
 
     def _begin(self) -> None:
         """Make the shadow, and a fold into it."""
@@ -293,6 +308,20 @@ class Comparison:
             yield
 
 
+def unpaired(subject: Subject, target: Side) -> set[str]:
+    """Hashes of the keys whose signs sum up neither to 0 nor to 1, as many as are counted. Raises ClickHouseError."""
+    query = target.unpaired()
+    if not query:
+        return set()
+    rows = subject.client.rows(
+        f"{query} ORDER BY {KEY} LIMIT {_UNPAIRED}",
+        settings={**EVERY_TYPE, "max_bytes_before_external_group_by": 1 << 30},
+        of=subject.table,
+        doing=f"sum the signs of {subject.table.qualified}",
+    )
+    return {str(row[KEY]) for row in rows}
+
+
 def _rolled_up(subject: Subject, options: Options, report: Report, source: TargetTable) -> tuple[RolledUp, ...]:
     """The stream's rollups against the source's rows; against the table's where those are equal, or are not known."""
     known = {column.name for column in source.columns}
@@ -323,7 +352,7 @@ def _named(subject: Subject, options: Options, shape: TargetTable) -> tuple[Colu
 
 
 def _expect_read(named: Sequence[Column], read: Sequence[Column]) -> None:
-    """Raises StreamFailed if the condition cannot be told of the source's rows."""
+    """Raises StreamFailed if the condition cannot be evaluated for the source's rows."""
     if lacking := [column.name for column in named if column not in read]:
         raise StreamFailed(
             f"--where names column {lacking[0]!r}, which cannot be read from the source as the connector sends it",

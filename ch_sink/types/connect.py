@@ -238,7 +238,7 @@ _OTHERS = frozenset(("YEAR", "SERIAL", "VARBIT", "ROWVERSION", "TIMESTAMP", "DAT
 
 @dataclass(frozen=True, slots=True)
 class PropagatedType:
-    """The declaration of the source column, as far as it was sent. ``word`` is empty if none was."""
+    """The declaration of the source column, or what was sent of it. ``word`` is empty if none was."""
 
     word: str = ""
     """The type's first word in capitals: ``DECIMAL``, ``BIGINT``, ``UNIQUEIDENTIFIER``."""

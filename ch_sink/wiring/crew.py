@@ -162,7 +162,7 @@ class Configurations:
         """
         Args:
             reload: reads the files again; None if there are none. Raises ChSinkError.
-            changed: is told of each configuration that is another than before.
+            changed: receives each configuration that has changed.
         """
         self._current = {config.stream_name: config for config in configs}
         self._reload, self._changed = reload, changed

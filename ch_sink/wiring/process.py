@@ -47,7 +47,7 @@ class Stop:
         """The command runs until it is stopped, so a signal is its regular end."""
         self.event = threading.Event()
         """Set by the first signal."""
-        self.told = False
+        self.announced = False
         """Something on the screen says that the command is stopping: no line need be written."""
         self._endings: list[Callable[[], object]] = []
 
@@ -138,7 +138,7 @@ def run_stoppable(work: Callable[[Stop], int], *, exiting: bool = False, grace: 
         stop.signal = stop.signal or number
         if again or finished.is_set():
             stop.force()
-        if not stop.told:
+        if not stop.announced:
             _notify(number)
         stop.event.set()
 
@@ -173,7 +173,7 @@ _PER_STREAM = 1
 
 
 def allow_descriptors(streams: int) -> None:
-    """Raise the process's own limit as far as the system allows. Raises ConfigError if that is too low."""
+    """Raise the process's own limit to what the system allows. Raises ConfigError if that is too low."""
     needed = _BASE + _PER_STREAM * streams
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and (soft < hard or hard == resource.RLIM_INFINITY):

@@ -135,7 +135,7 @@ def members_of(configs: Sequence[Config]) -> list[Member]:
 
 @dataclass(frozen=True)
 class LazyStates:
-    """The states in one ledger; connects when it is asked, so that a job can wait for a server that is away."""
+    """The states in one ledger; connects when it is asked, so that a job can wait for an unavailable server."""
 
     settings: ClickHouseSettings
     database: str

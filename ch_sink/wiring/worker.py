@@ -74,7 +74,7 @@ def packed(tasks: Sequence[Task], slots: int) -> list[list[int]]:
     """The numbers of the tasks in groups, one for each Spark task, the heaviest first.
 
     A large task is a group of its own, so that Spark can start it wherever a slot is free. The others are in at most so
-    many groups as there are slots. Those of one stream stay together as far as they are light: they share inserts.
+    many groups as there are slots. Light ones of one stream stay together: they share inserts.
     """
     streams: dict[str, list[list[int]]] = {}
     alone: list[list[int]] = []
@@ -197,7 +197,7 @@ def run_group(
 
 
 def fetched_together(work: Sequence[Work]) -> Run:
-    """Read what these tasks have to read, as far as it is little; returns how each of them runs.
+    """Read the small ranges of these tasks in one assignment; returns how each task runs.
 
     What was read together is little: so may be what is planned and not stored, and ranges of one stream share inserts.
     A range that cannot be read this way is read by its own task, which knows what to do about it; none waits for it.

@@ -173,7 +173,7 @@ def test_a_truncate_marks_every_row_whichever_server_carries_it_out(pair: Pair) 
     for version in range(1, 5):
         timer = pair.lag("two" if version % 2 else "one", "d.t", 1.0)
         writer.write(Insert(rows(version * 10), "*"), f"t{version}")
-        admin.truncate(pair.table, version * 10 + 5, "_version")
+        admin.truncate(pair.table, version * 10 + 5, "_version", list)
         timer.join()
         assert pair.client.rows("SELECT count() AS n FROM d.t FINAL", of=pair.table) == [{"n": 0}]
 

@@ -12,6 +12,7 @@ from ch_sink.clickhouse import Client, Retry
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
+from tests.support.choose import each_value
 from tests.support.endpoint import settings_for
 from tests.support.hand import Event, HandFed
 from tests.support.hand_tables import COLLAPSING, ENGINES, Make, delete, insert, row, signs, update
@@ -46,8 +47,7 @@ def exact(fed: HandFed, engine: str, want: dict[int, str]) -> None:
         assert fed.query("SELECT count(), uniqExact(_version) FROM {t}")[0][0] == len(fed.log[0])
 
 
-@every_engine
-@pytest.mark.parametrize("cut", [1, 3, 9])
+@pytest.mark.parametrize(("cut", "engine"), each_value([1, 3, 9], [*ENGINES, "append"]))
 def test_case_15_a_poison_record_goes_aside_and_its_neighbours_stay(make: Make, engine: str, cut: int) -> None:
     """The value that no column holds, and the JSON that is none: dead letters with column and reason."""
     fed = make(engine, more="n Nullable(Int8)", policy=LETTERS)
@@ -99,8 +99,9 @@ def test_case_15_too_many_parts_slow_the_stream_down_and_lose_nothing(make: Make
     exact(fed, engine, {1: "c", 2: "b"})
 
 
-@every_engine
-@pytest.mark.parametrize("fault", ["stall_answer", "drop_answer", "refuse"])
+@pytest.mark.parametrize(
+    ("fault", "engine"), each_value(["stall_answer", "drop_answer", "refuse"], [*ENGINES, "append"])
+)
 def test_case_15_a_time_out_behind_the_commit_stores_each_change_once(
     make: Make, engine: str, fault: str, proxy: FaultyProxy
 ) -> None:

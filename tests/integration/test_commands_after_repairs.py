@@ -10,7 +10,7 @@ from ch_sink.trust.erase import erased
 from ch_sink.trust.explain import noted_of
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.life import Reading, biography
-from ch_sink.trust.repair import Mended, repaired
+from ch_sink.trust.repair import Repaired, repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.choose import each_value
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.integration
 NEW = [(1, "a"), (2, "new"), (3, "c"), (6, "lost")]
 
 
-def mended(it: Hand, against: str = "topic") -> Mended:
+def mended(it: Hand, against: str = "topic") -> Repaired:
     options = Options(patience=0, against="source" if against == "source" else "topic")
     done = repaired(it.subject, options, apply=True)
-    assert (done.left, done.too_new, done.unmendable) == (0, 0, 0)
+    assert (done.left, done.too_new, done.unremovable) == (0, 0, 0)
     return done
 
 

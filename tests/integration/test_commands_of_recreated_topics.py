@@ -39,7 +39,7 @@ def test_a_topic_that_goes_on_without_a_snapshot_says_nothing_of_former_rows(
         assert (r.missing, r.extra, r.different, r.unknown) == (0, 0, 0, 1)
     stored = it.stored()
     mended = repaired(it.subject, Options(patience=0), apply=True)
-    assert (mended.rows, mended.left, mended.unmendable, mended.report.unknown) == (0, 0, 0, 1)
+    assert (mended.rows, mended.left, mended.unremovable, mended.report.unknown) == (0, 0, 0, 1)
     with pytest.raises(StreamFailed, match="was recreated and does not begin with a snapshot"):
         resynced(it.refill, apply=True, against="topic")
     assert it.stored() == stored

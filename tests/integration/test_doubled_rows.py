@@ -5,10 +5,12 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.repair import repaired
+from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
+from ch_sink.trust.verify import verified
 from tests.support.hand_commands import Hand, each_of, hand, made
 from tests.support.hand_steps import Rows, repaired_from_source
-from tests.support.hand_tables import COLLAPSING, OWN, insert, row, update
+from tests.support.hand_tables import COLLAPSING, OWN, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -78,3 +80,23 @@ def expect_repaired(it: Hand, against: str) -> None:
     assert it.verify() == it.verify_source() == (0, 0, 0)
     it.client.command(f"OPTIMIZE TABLE {it.database}.t FINAL")
     assert it.view() == [(1, "a"), (2, "b")]
+
+
+@each_of("engine", COLLAPSING, "collapsing")
+@pytest.mark.parametrize("sign", [1, -1])
+def test_signs_that_do_not_pair_are_a_difference_until_a_resync(
+    client: Client, database: str, engine: str, sign: int
+) -> None:
+    """FINAL shows the right rows: of a doubled +1 one, of a −1 of a row that is gone none."""
+    it = hand(client, database, engine, [insert(1, "a", 100), insert(2, "b", 110), delete(row(2, "b"), 120)])
+    it.read_all()
+    id_ = 1 if sign > 0 else 2
+    first = f"(SELECT * FROM {database}.t WHERE id = 1)"
+    again = f"SELECT * REPLACE({id_} AS id, {sign} AS _sign) FROM {first}"
+    client.command(f"SYSTEM STOP MERGES {database}.t")
+    client.command(f"INSERT INTO {database}.t {again}", settings={"insert_deduplicate": 0})
+    with verified(it.subject, Options(patience=0)) as found:
+        assert (found.report.unpaired, found.report.equal) == (1, False)
+    resynced(it.refill, apply=True, against="topic")
+    with verified(it.subject, Options(patience=0)) as found:
+        assert (found.report.unpaired, found.report.equal) == (0, True)

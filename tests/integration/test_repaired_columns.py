@@ -13,7 +13,7 @@ from ch_sink.discovery.look import examine
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.key import condition_of
-from ch_sink.trust.repair import Mended, repaired
+from ch_sink.trust.repair import Repaired, repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
@@ -44,7 +44,7 @@ def rows(it: Hand) -> list[tuple[Any, ...]]:
     return [tuple(r.values()) for r in found]
 
 
-def mended(it: Hand, *source: tuple[int, str | None], **options: Any) -> Mended:
+def mended(it: Hand, *source: tuple[int, str | None], **options: Any) -> Repaired:
     it.source = Rows(source)
     return repaired(it.subject, Options(**{"patience": 0, "against": "source"} | options), apply=True)
 

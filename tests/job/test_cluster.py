@@ -1,6 +1,8 @@
 """The job on a real Spark standalone cluster of two workers of one core."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -86,16 +88,31 @@ def test_a_job_is_submitted_with_a_packed_environment(place: Place, two_workers:
     assert place.differences("postgres-busy", "postgres", table) == [], said
 
 
-def test_tasks_run_on_both_workers(place: Place, two_workers: Cluster) -> None:
+def documented(begin: str, spark: Cluster, config: Path) -> list[str]:
+    """The command of docs/cluster.md that begins so, for this cluster and this file."""
+    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    [command] = {found for found in re.findall(r"^(?:.*`)?(\w[^`\n]*)", text, re.MULTILINE) if found.startswith(begin)}
+    ours = {
+        "spark-submit": [str(spark.submit)],
+        "ch_sink": [sys.executable, "-m", "ch_sink"],
+        "spark://host:7077": [spark.url],
+        "shop.yaml": [str(config), "--once"],
+    }
+    return [word for part in shlex.split(command) for word in ours.get(part, [part])]
+
+
+@pytest.mark.parametrize("begin", ["spark-submit --master spark://", "ch_sink run shop.yaml --master spark://"])
+def test_the_documented_command_runs_tasks_on_both_workers(begin: str, place: Place, two_workers: Cluster) -> None:
     stream, table = "mariadb-busy-json_plain", "acct"
     config, topic, records = prepared(place, stream, table, spark={"conf": {"spark.executor.memory": "600m"}})
     produce(place.kafka, records, topic)
     job = subprocess.Popen(
-        [sys.executable, "-m", "ch_sink", "run", str(config), "--once", "--master", two_workers.url],
+        documented(begin, two_workers, config),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
     )
     used: set[str] = set()
     while job.poll() is None:
@@ -106,29 +123,40 @@ def test_tasks_run_on_both_workers(place: Place, two_workers: Cluster) -> None:
     assert place.differences("mariadb-busy", "mariadb", table) == []
 
 
-def test_a_backlog_brings_executors_where_they_come_and_go(place: Place) -> None:
-    growing = {
-        "spark.executor.memory": "600m",
-        "spark.executor.cores": "1",
-        "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-        "spark.dynamicAllocation.maxExecutors": "3",
-    }
-    small = {"chunk_offsets": 5, "max_offsets_per_trigger": 600}
-    config, topic, records = prepared(place, "mariadb-busy-json_plain", "acct", spark={"conf": growing}, **small)
-    produce(place.kafka, records, topic)
-    most = 0
+_GROWING = """
+import sys, time
+from ch_sink.spark.executor import SparkExecutor
+from ch_sink.spark.session import build_session
+
+conf = {
+    "spark.executor.memory": "600m",
+    "spark.executor.cores": "1",
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.maxExecutors": "3",
+}
+session = build_session("growing", sys.argv[1], conf)
+
+def work(batches):
+    time.sleep(2)
+    yield from batches
+
+slots = 0
+while slots < 3:
+    slots = SparkExecutor(session, {}).slots
+    print(slots, flush=True)
+    session.range(0, slots, 1, slots).mapInArrow(work, "id long").collect()
+session.stop()
+"""
+
+
+def test_work_brings_executors_where_they_come_and_go() -> None:
+    """Spark asks for executors while tasks wait for one."""
     with cluster(workers=2, cores=2, memory="2g") as spark:
-        job = subprocess.Popen(
-            [sys.executable, "-m", "ch_sink", "run", str(config), "--once", "--master", spark.url],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+        found = subprocess.run(
+            [sys.executable, "-c", _GROWING, spark.url], cwd=ROOT, capture_output=True, text=True, timeout=240
         )
-        while job.poll() is None:
-            most = max(most, len(spark.executors()))
-            time.sleep(0.05)
-    assert job.returncode == 0, job.communicate()[0]
-    assert most == 3, "a task waits only if more are offered than run at once"
-    assert place.differences("mariadb-busy", "mariadb", "acct") == []
+    assert found.returncode == 0, found.stderr
+    offered = [int(slots) for slots in found.stdout.split()]
+    assert offered[0] == 1
+    assert offered[-1] == 3

@@ -1,13 +1,18 @@
 """Tasks on Spark: a result for each in its order, failures whole, and no secret in what Spark shows."""
 
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from ch_sink.errors import StreamFailed
 from ch_sink.order import State
 from ch_sink.spark.executor import _SCHEMA, SparkExecutor, _description, _runner, _tried
+from ch_sink.spark.sessions import tag
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table
@@ -36,6 +41,27 @@ def test_each_task_has_its_result_and_its_failure(spark: SparkSession) -> None:
 
 def test_as_many_tasks_are_offered_as_run_at_once(spark: SparkSession) -> None:
     assert SparkExecutor(spark, {}).slots == 2
+
+
+def test_cancelling_ends_no_job_of_others(spark: SparkSession) -> None:
+    executor = SparkExecutor(spark, {})
+
+    def run(seconds: float, mark: str) -> int:
+        def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            time.sleep(seconds)
+            yield from batches
+
+        tag(spark, mark)
+        return len(spark.range(0, 1, 1, 1).mapInArrow(wait, "id long").collect())
+
+    with ThreadPoolExecutor() as pool:
+        own, others = pool.submit(run, 30, executor.tag), pool.submit(run, 2, "others")
+        while len(spark.sparkContext.statusTracker().getActiveJobsIds()) < 2:
+            time.sleep(0.02)
+        executor.cancel()
+        with pytest.raises(Exception, match="cancelled"):
+            own.result(20)
+        assert others.result(20) == 1
 
 
 def test_plans_show_no_configuration(spark: SparkSession) -> None:

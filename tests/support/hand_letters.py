@@ -50,7 +50,7 @@ def mended(it: Hand, rows: Sequence[tuple[Any, ...]], against: Any = "source") -
     """A repair makes the table these rows, which the source has."""
     it.source = WideRows(rows)
     done = repaired(it.subject, Options(patience=0, against=against), apply=True)
-    assert (done.left, done.too_new, done.unmendable) == (0, 0, 0)
+    assert (done.left, done.too_new, done.unremovable) == (0, 0, 0)
     assert done.rows
     assert it.view() == sorted(r[:2] for r in rows)
 

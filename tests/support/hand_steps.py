@@ -110,7 +110,7 @@ def repaired_from_source(it: Hand, *rows: tuple[int, str | None]) -> None:
     """A repair makes the table these rows of the source."""
     it.source = Rows(rows)
     done = repaired(it.subject, Options(patience=0, against="source"), apply=True)
-    assert (done.left, done.too_new, done.unmendable) == (0, 0, 0)
+    assert (done.left, done.too_new, done.unremovable) == (0, 0, 0)
     assert it.view() == sorted(rows)
 
 

@@ -56,7 +56,7 @@ def repair(s: Stand, rng: Random) -> None:
     before, free = s.view(), s.in_doubt()
     wrong = {k: v for k, v in differing(rows, before, free).items() if k in known or not partial}
     done = repaired(s.subject, Options(patience=0), apply=True)
-    if done.left or done.unmendable:
+    if done.left or done.unremovable:
         raise Wrong(f"a repair against the topic left rows: {done}")
     if done.too_new and s.engine in COLLAPSING:
         raise Wrong(f"a repair found rows too new of a table without versions of deletes: {done}")
@@ -71,7 +71,7 @@ def repair_source(s: Stand, rng: Random) -> None:
     if not s.all_read:
         raise Refused("not everything was read")
     done = repaired(s.subject, Options(patience=0, against="source"), apply=True)
-    if done.left or done.unmendable:
+    if done.left or done.unremovable:
         raise Wrong(f"a repair against the source left rows: {done}")
     if done.too_new and s.engine in COLLAPSING:
         raise Wrong(f"a repair found rows too new of a table without versions of deletes: {done}")

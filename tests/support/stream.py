@@ -114,8 +114,10 @@ class Altered:
         self.evolved += [tuple(c.name for c in columns)] if columns else []
         return self.table
 
-    def truncate(self, table: TargetTable, version: int, version_column: str | None) -> None:
-        self.inner.truncate(table, version, version_column)
+    def truncate(
+        self, table: TargetTable, version: int, version_column: str | None, supersede: Callable[[], Sequence[Fence]]
+    ) -> None:
+        self.inner.truncate(table, version, version_column, supersede)
 
     def highest_version(self, table: TargetTable) -> int:
         return self.inner.highest_version(table)

@@ -321,7 +321,7 @@ class DocumentScanner(Scanner):
         return out
 
     def _written(self, texts: Written, column: DocumentColumn) -> pa.Array | None:
-        """A column's texts, as far as they were written; None if it holds something else."""
+        """A column's texts that were written; None if it holds something else."""
         if column.path == ():
             return texts.whole(column.converter.arrow)
         number = self._names.index(column.path[0])

@@ -110,7 +110,7 @@ def address(array: Any) -> int:
 
 
 class Joined(list[bytes]):
-    """Texts that are joined once for all who ask. Raises TypeError then, if one is not a bytes object."""
+    """Texts that are joined once for all callers. Raises TypeError then, if one is not a bytes object."""
 
     @cached_property
     def _together(self) -> tuple[bytes, npt.NDArray[np.int64]]:

@@ -176,7 +176,7 @@ def test_a_truncate_marks_the_rows_that_a_replica_with_all_parts_has() -> None:
 
     servers = Servers("ab", answer)
     client = servers.client()
-    ClickHouseTableAdmin(client, "d", "t", policy_of()).truncate(TABLE, 5, "_version")
+    ClickHouseTableAdmin(client, "d", "t", policy_of()).truncate(TABLE, 5, "_version", list)
     synced = {one.server for one in servers.requests if one.sql.startswith("SYSTEM SYNC REPLICA")}
     assert len(done) == 1
     assert done[0] in synced

@@ -1,9 +1,12 @@
 """What Prometheus reads, by its own parser."""
 
+import re
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ch_sink.errors import ConfigError
@@ -14,6 +17,7 @@ from ch_sink.ports import Compared
 from ch_sink.serve.metrics import Metrics, MetricsServer
 from tests.support.views import view
 
+COMPOSE = Path(__file__).resolve().parents[3] / "compose"
 ORDERS = view(
     "orders",
     "shop.orders",
@@ -100,6 +104,31 @@ def test_durations_are_histograms(server: MetricsServer) -> None:
     assert found["ch_sink_batch_seconds_bucket", labels(stream="orders", le="1.0")] == 0
     assert found["ch_sink_batch_seconds_bucket", labels(stream="orders", le="2.5")] == 1
     assert found["ch_sink_stage_seconds_sum", labels(stream="orders", stage="decode")] == 1.5
+
+
+@pytest.mark.parametrize("file", ["grafana/dashboards/ch_sink.json", "prometheus/ch_sink.rules.yml"])
+def test_every_series_that_dashboard_and_rules_query_is_exported(server: MetricsServer, file: str) -> None:
+    """With the labels by which they select: a renamed metric or label would leave a panel empty."""
+    queries = list(expressions(yaml.safe_load((COMPOSE / file).read_text(encoding="utf-8"))))
+    exported = {name: dict(found) for name, found in scrape(server)}
+    series = [found for query in queries for found in re.findall(r"\b(ch_sink_\w+)(?:\{([^}]*)\})?", query)]
+    assert len(series) >= 8
+    for name, selected in series:
+        assert name in exported, name
+        assert set(re.findall(r"(\w+)=", selected)) <= set(exported[name]), (name, selected)
+
+
+def expressions(part: object) -> Iterator[str]:
+    """The values of all keys ``expr`` of a document."""
+    if isinstance(part, list):
+        for one in part:
+            yield from expressions(one)
+    elif isinstance(part, dict):
+        for key, one in part.items():
+            if key == "expr":
+                yield str(one)
+            else:
+                yield from expressions(one)
 
 
 def test_state_is_one_for_the_present_state_only(server: MetricsServer) -> None:

@@ -109,6 +109,8 @@ def test_properties_are_in_a_file_of_the_user_s_own_until_the_jvm_has_read_them(
         "os.rename(address + '.new', address)\n"
         "sys.stdin.read()\n"
     )
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.a  b")
     command = java_command(JAVA, tmp_path, conf)
     file = command[command.index("--properties-file") + 1]
     jvm = Jvm([sys.executable, "-c", script, file], tmp_path, conf)
@@ -117,7 +119,9 @@ def test_properties_are_in_a_file_of_the_user_s_own_until_the_jvm_has_read_them(
         assert not Path(said.read_text()).exists()
     finally:
         jvm.end()
-    assert text.read_text() == ("600 spark.master=local[2]\nspark.hadoop.fs.s3a.secret.key=hunter2\\\\\\ \\n\\=x\n")
+    assert text.read_text() == (
+        "600 spark.a  b\nspark.master=local[2]\nspark.hadoop.fs.s3a.secret.key=hunter2\\\\\\ \\n\\=x\n"
+    )
 
 
 def test_a_jvm_ends_when_its_input_closes(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_changes_are_given_up_only_once_everything_has_been_read() -> None:
 def test_a_truncate_is_carried_out_before_the_rest_of_its_range() -> None:
     stream = Stream()
     truncated: list[int] = []
-    stream.memory.truncate = lambda table, version, column: truncated.append(version)  # type: ignore[method-assign]
+    stream.memory.truncate = lambda table, version, column, supersede: truncated.append(version)  # type: ignore[method-assign]
     barrier = Barrier("truncate", 5, version=77, floor=Floor(0, 9, 0), source="a")
     floors = []
 

@@ -202,6 +202,22 @@ def test_a_long_backlog_is_read_a_little_at_a_time_while_others_are_live() -> No
     assert len(alone.read["long"]) == 1
 
 
+def test_a_partition_with_a_long_backlog_keeps_live_ones_of_its_stream_waiting_for_little() -> None:
+    job = MemoryJob()
+    job.add("long", 1_000_000, 1)
+    job.before = lambda job, _: job.grow("long", 1, partition=1) if len(job.calls) < 8 else None
+    assert job.run(limit=1_000_000, stopping=lambda: job.lanes.clock > 30) == {}
+    assert job.covered("long")[0] == 1_000_000
+    sizes = [end - start for partition, start, end in job.read["long"] if not partition]
+    assert len(sizes) == 6
+    assert max(sizes) < 200_000
+    assert all(end - start <= 2 for partition, start, end in job.read["long"] if partition)
+    even = MemoryJob()
+    even.add("long", 400_000, 600_000)
+    assert even.run(limit=1_000_000, stopping=lambda: even.lanes.clock > 30) == {}
+    assert len(even.read["long"]) == 2
+
+
 def test_a_slow_stream_does_not_hold_back_a_live_one() -> None:
     """In threads: while the long batch runs, batches of the other begin and end."""
     job = MemoryJob(lanes=ThreadLanes())
