@@ -159,10 +159,10 @@ class Evolution:
         for attempt in range(_RETRY.attempts):
             shown = shown_views(self.client, self.database, [table.name + end for end in (CURRENT, *MOMENTS)])
             kept = {name: view for name, view in shown.items() if view.kept}
-            known = tuple(key) or next((view.key for view in kept.values() if view.key is not None), None)
-            if known is None and table.engine.family is Family.MERGE_TREE:
+            stated = [tuple(key)] if key else [view.key for view in kept.values() if view.key is not None]
+            if not stated and table.engine.family is Family.MERGE_TREE:
                 kept = {}
-            wanted = views_of(table, known or (), self.cluster)
+            wanted = views_of(table, stated[0] if stated else (), self.cluster)
             old = [s for s in wanted if s.name in kept and stale(kept[s.name], table, s.sql)]
             if not old or old == recreated:
                 return sorted(shown.keys() & {s.name for s in wanted} - kept.keys())
