@@ -37,6 +37,12 @@ SAME = (
 )
 
 
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that differs is looked at again without waiting long."""
+    monkeypatch.setattr("ch_sink.trust.rollups._PAUSE", 0.02)
+
+
 def fed(client: Client, database: str, engine: str = "collapsing", *rollups: RollupChoice) -> Feed:
     """Half of the topic is read; a life ended between the rollup's insert and the table's."""
     feed = feed_of(client, database, "mariadb", "acct", engine, rollups=rollups or (BY_OWNER, BY_K))
