@@ -134,6 +134,12 @@ def test_a_name_that_another_table_has_is_refused(client: Client, database: str)
         fed(client, database)
 
 
+def test_a_users_own_view_is_not_replaced(client: Client, database: str) -> None:
+    client.command(f"CREATE VIEW {database}.by_k_current AS SELECT 1 AS mine")
+    with pytest.raises(TableError, match=r"rollups.by_k: .*by_k_current` exists, and is not a rollup of"):
+        fed(client, database)
+
+
 def test_a_column_that_the_source_drops_stops_the_stream(client: Client, database: str) -> None:
     feed = fed(client, database)
     for partition, records in feed.records.items():
