@@ -43,6 +43,7 @@ def repair(
     from ch_sink.trust.key import condition_of
     from ch_sink.trust.repair import repaired
     from ch_sink.trust.report import lines
+    from ch_sink.wiring.streams import renew_views
 
     out = Output(as_json=as_json)
     if key and where:
@@ -57,6 +58,8 @@ def repair(
                 subject, chosen = case_of(config, against, options, context.obj.check)
                 if key:
                     chosen = replace(chosen, condition=condition_of(subject, key_of(key)))
+                if apply:
+                    renew_views(config)
                 done = repaired(subject, chosen, apply=apply, say=say_to(out))
                 out.progress_done()
                 documents.append(done.as_json())

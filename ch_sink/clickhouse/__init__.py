@@ -14,6 +14,7 @@ from ch_sink.clickhouse.settings import EVERY_TYPE, ClickHouseSettings
 from ch_sink.clickhouse.state_table import create_statement
 from ch_sink.clickhouse.stream_states import ClickHouseStreamStates
 from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin, Evolution, run_statement
+from ch_sink.clickhouse.views import shown_views, without_foreign
 from ch_sink.clickhouse.waiting import ClickHouseHandover, ClickHousePending
 from ch_sink.clickhouse.writer import ClickHouseWriter
 
@@ -49,6 +50,8 @@ __all__ = [
     "run_statement",
     "sent_and_read",
     "server_facts",
+    "shown_views",
     "stored_and_read",
+    "without_foreign",
     "write_together",
 ]

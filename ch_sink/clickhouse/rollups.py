@@ -110,7 +110,7 @@ def expect_free_names(client: Client, rollups: Sequence[Rollup]) -> dict[str, st
         own, view = existing.get(rollup.choice.name), existing.get(rollup.view)
         if own is not None and not str(own["comment"]).startswith(rollup.owned):
             raise _taken(rollup.choice.name, rollup)
-        if view is not None and view["engine"] != "View":
+        if view is not None and (view["engine"], view["comment"]) != ("View", rollup.owned):
             raise _taken(rollup.view, rollup)
     return {name: str(row["comment"]) for name, row in existing.items()}
 

@@ -15,21 +15,21 @@ from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
 from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple, require_settings
-from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed
+from ch_sink.clickhouse.views import shown_views
+from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.ports import Fence
-from ch_sink.table.ddl import Statement
+from ch_sink.table.ddl import Statement, views_of
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.truncate import own_rows, truncate_statement
-from ch_sink.table.views import moments_of, view_of
+from ch_sink.table.views import CURRENT, MOMENTS, stale
 from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import SourceType
-from ch_sink.types.sql import quote
 
 __all__ = ["ClickHouseTableAdmin", "Evolution", "Outcome", "run_statement"]
 
@@ -96,10 +96,9 @@ class Evolution:
     policy: Policy
     cluster: str | None = None
     types: TypeChoices = field(default_factory=TypeChoices)
-    view_suffix: str = "_current"
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
-        """Add or change these columns and recreate the view; returns the table as it is afterwards.
+        """Add or change these columns and recreate stale views; returns the table as it is afterwards.
 
         Another stream may add them at the same time: the first one decides the column's type.
 
@@ -108,7 +107,6 @@ class Evolution:
             StreamFailed: the server confirms the change, but the columns are still missing.
         """
         wanted = self._typed(columns)
-        before = table
         if wanted:  # a type that another stream has widened since must not become narrower again
             table = detect(self.client, self.database, self.table, self.policy)
         for attempt in range(_RETRY.attempts):
@@ -132,7 +130,9 @@ class Evolution:
                 f"{table.qualified} still lacks the added columns {', '.join(repr(c.name) for c in wanted)}",
                 hint="does clickhouse.url lead to several servers? Add the columns on all of them, and run again",
             )
-        self._recreate_view(before, table, key)
+        foreign = self._recreate_views(table, key)
+        for name in foreign if columns else ():
+            log.warning("view %s.%s is not the one that init creates and is left alone", self.database, name)
         return table
 
     def _typed(self, columns: Sequence[UnknownColumn]) -> list[UnknownColumn]:
@@ -149,48 +149,35 @@ class Evolution:
             out.append(column)
         return out
 
-    def _recreate_view(self, before: TargetTable, after: TargetTable, key: Sequence[str]) -> None:
-        """Recreate the current-state view: a view keeps the columns and types that it was created with.
+    def _recreate_views(self, table: TargetTable, key: Sequence[str]) -> list[str]:
+        """Recreate those of the product's views of which the table would have others by now.
 
-        So do existing views of a history at a moment. A current-state view with other columns is the
-        user's own and stays as it is.
+        ``key``: the topic's, where it is known; otherwise that with which the views were created. Returns the names
+        that views of somebody else have.
         """
-        name = f"{after.name}{self.view_suffix}"
+        recreated: list[Statement] = []
         for attempt in range(_RETRY.attempts):
-            shown = self._columns_of_view(name)
-            mine = {c.name: c.type for c in after.source_columns}
-            if not shown or shown == mine:
-                return
-            if not shown.keys() <= {c.name for c in before.source_columns} | mine.keys() or not set(key) <= set(shown):
-                log.warning("view %s.%s is not the one that init creates and is left alone", after.database, name)
-                return
-            if attempt and shown.keys() == mine.keys():
-                return  # the view may cast its columns
+            shown = shown_views(self.client, self.database, [table.name + end for end in (CURRENT, *MOMENTS)])
+            kept = {name: view for name, view in shown.items() if view.kept}
+            stated = [tuple(key)] if key else [view.key for view in kept.values() if view.key is not None]
+            if not stated and table.engine.family is Family.MERGE_TREE:
+                kept = {}
+            wanted = views_of(table, stated[0] if stated else (), self.cluster)
+            old = [s for s in wanted if s.name in kept and stale(kept[s.name], table, s.sql)]
+            if not old or old == recreated:
+                return sorted(shown.keys() & {s.name for s in wanted} - kept.keys())
             try:
-                moments = moments_of(after, key, cluster=self.cluster).items()
-                execute(self.client, [sql for end, sql in moments if self._has_view(after.name + end)])
-                execute(self.client, [view_of(after, key, suffix=self.view_suffix, cluster=self.cluster)])
+                execute(self.client, [statement.sql for statement in old])
+                recreated = old
+            except AccessDenied as error:
+                raise _refused(error, [statement.sql for statement in old]) from None
             except ClickHouseError as error:
                 if error.code not in _CONCURRENT or attempt == _RETRY.attempts - 1:
                     raise
                 _RETRY.sleep(_RETRY.wait(attempt + 1, error.code))
             # Another stream may have added columns in the meantime.
-            after = detect(self.client, self.database, self.table, self.policy)
-
-    def _has_view(self, name: str) -> bool:
-        values = {"database": self.database, "name": name}
-        return bool(self.client.rows(_DEFINITIONS["view"], values, doing=f"look for view {quote(name)}"))
-
-    def _columns_of_view(self, name: str) -> dict[str, str]:
-        """Names and types of the view's columns; empty if there is no such view."""
-        found = self.client.rows(
-            "SELECT name, type FROM system.columns WHERE database = {database:String} AND table = {view:String} "
-            "AND (SELECT count() FROM system.tables WHERE database = {database:String} AND name = {view:String} "
-            "AND engine = 'View') > 0 ORDER BY position",
-            {"database": self.database, "view": name},
-            doing=f"look at view {quote(name)}",
-        )
-        return {str(row["name"]): str(row["type"]) for row in found}
+            table = detect(self.client, self.database, self.table, self.policy)
+        return []
 
 
 def _default_for(chosen: str, column: UnknownColumn) -> str | None:

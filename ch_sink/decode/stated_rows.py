@@ -8,7 +8,7 @@ deletes the old row and stores the new one.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ch_sink.errors import StreamFailed
+from ch_sink.decode.stated_values import read_column
+from ch_sink.errors import ConfigError
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
 from ch_sink.model.policy import TopicProfile
 from ch_sink.ports import History
@@ -25,6 +26,7 @@ from ch_sink.sources import STATED
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import ValuePolicy
 
 __all__ = ["BUCKET", "NUMBER", "OP", "RowDecoder", "Rows"]
 
@@ -45,6 +47,9 @@ _MADE = {
     "timestamp_ntz": "DateTime64(6)",
 }
 """The column types that new columns of the DataFrame get, by their types in Spark."""
+
+_TOP = 1 << 54
+"""Numbers below this fit every version column that ch_sink knows."""
 
 
 class Rows(Sequence[bytes | None]):
@@ -77,6 +82,8 @@ class RowDecoder:
     """Columns of which a null in an update means that the value is as before."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Type of each column in Spark."""
+    values: ValuePolicy = field(default_factory=ValuePolicy)
+    """What happens to values that their columns cannot hold."""
 
     def learn(
         self, records: Records, profile: TopicProfile | None = None, history: History | None = None
@@ -91,33 +98,19 @@ class RowDecoder:
         return [tuple(msgspec.json.decode(key).values()) for key in keys]
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
-        """See BatchDecoder."""
+        """See BatchDecoder. Raises ConfigError for a number that no version holds."""
         del profile, waited
         assert isinstance(records.values, Rows)
         rows = records.values.table
+        numbers = _expect_numbers(rows.column(NUMBER).to_numpy())
         ops = rows.column(OP).to_numpy().astype(np.uint8)
-        good, bad = np.ones(len(rows), dtype=np.bool_), []
+        columns, bad, clamped = self._columns(rows, ops)
+        good = np.ones(len(rows), dtype=np.bool_)
+        good[[record.index for record in bad]] = False
         stores = ops != Op.DELETE
-        columns: dict[str, pa.Array] = {}
-        for column in self.table.source_columns:
-            kind = arrow_type(column.type)
-            if column.name not in rows.column_names:
-                columns[column.name] = pa.nulls(len(rows), kind)
-                continue
-            made, faults = _cast(column.name, rows.column(column.name), kind)
-            if not parse_type(column.type).nullable and column.name not in self.ignored_nulls:
-                needed = made.is_null().to_numpy(zero_copy_only=False) & (stores | (column.name in self.keys))
-                for place in np.flatnonzero(needed).tolist():
-                    faults.setdefault(place, "null, and the table's column cannot hold null")
-            columns[column.name] = made
-            for place, reason in faults.items():
-                if good[place]:
-                    bad.append(BadRecord(place, f"column {column.name}: {reason}", "range", column.name))
-                good[place] = False
         kept = np.flatnonzero(good)
         taken = {name: array.take(pa.array(kept)) for name, array in columns.items()}
         ops, stores = ops[kept], stores[kept]
-        numbers = rows.column(NUMBER).to_numpy()[kept].astype(np.uint64)
         n, none = len(kept), pa.array(~stores)
         after = pa.table({name: pc.if_else(none, pa.scalar(None, a.type), a) for name, a in taken.items()})
         absent = {name: stores for name in columns if name not in rows.column_names}
@@ -125,7 +118,7 @@ class RowDecoder:
             source_index=kept,
             offset=records.offsets[kept],
             op=ops,
-            commit=np.column_stack([np.zeros(n, dtype=np.uint64), numbers]),
+            commit=np.column_stack([np.zeros(n, dtype=np.uint64), numbers[kept]]),
             inner=np.zeros((n, 2), dtype=np.uint64),
             has_commit=np.ones(n, dtype=np.bool_),
             source_ts=np.zeros(n, dtype=np.int64),
@@ -142,8 +135,38 @@ class RowDecoder:
             bad=bad,
             unknown=self._unknown(rows, records, stores),
             connector=STATED.name,
-            clamped=Counter(),
+            clamped=clamped,
         )
+
+    def _columns(
+        self, rows: pa.Table, ops: npt.NDArray[np.uint8]
+    ) -> tuple[dict[str, pa.Array], list[BadRecord], Counter[str]]:
+        """The values of the table's columns, the rows with one that does not fit, and the values that were clamped."""
+        columns, reasons, clamped = dict[str, pa.Array](), dict[int, tuple[str, str]](), Counter[str]()
+        # A clamped key would identify another row.
+        strict = replace(self.values, out_of_range="fail")
+        for column in self.table.source_columns:
+            name = column.name
+            if name not in rows.column_names:
+                columns[name] = pa.nulls(len(rows), arrow_type(column.type))
+                continue
+            policy = strict if name in self.keys else self.values
+            read = read_column(rows.column(name), column, policy, self.table.years)
+            columns[name] = read.array
+            if read.clamped:
+                clamped[name] = read.clamped
+            if not parse_type(column.type).nullable:
+                needed = ops != Op.DELETE if name not in self.ignored_nulls else ops == Op.CREATE
+                empty = read.array.is_null().to_numpy(zero_copy_only=False) & (needed | (name in self.keys))
+                for place in np.flatnonzero(empty).tolist():
+                    read.faults.setdefault(place, "null, and the table's column cannot hold null")
+            for place, reason in read.faults.items():
+                reasons.setdefault(place, (name, reason))
+        bad = [
+            BadRecord(place, f"column {name}: {reason}", "range", name)
+            for place, (name, reason) in sorted(reasons.items())
+        ]
+        return columns, bad, clamped
 
     def _unavailable(self, after: pa.Table, ops: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.bool_]]:
         found = {}
@@ -165,32 +188,12 @@ class RowDecoder:
         ]
 
 
-def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
-    """The column as this type, and the places of values that do not fit, with the reason.
-
-    Raises StreamFailed if no value of the column's type does.
-    """
-    given = column.combine_chunks()
-    if pa.types.is_timestamp(given.type):
-        unit = kind.unit if pa.types.is_timestamp(kind) else "s"
-        given = given.cast(pa.timestamp(unit, given.type.tz), safe=False)
-        if not pa.types.is_timestamp(kind) and not pa.types.is_date(kind):
-            given = given.cast(pa.int64())  # DateTime travels as seconds
-    faults: dict[int, str] = {}
-    try:
-        return given.cast(kind), faults
-    except pa.ArrowNotImplementedError:
-        raise StreamFailed(
-            f"the DataFrame's column {name} is {column.type}, which does not become what the table's column takes "
-            f"({kind})",
-            hint="Cast it in the DataFrame, or leave it out (except_column_list).",
-        ) from None
-    except pa.ArrowInvalid:
-        values = []
-        for place in range(len(given)):
-            try:
-                values.append(given.slice(place, 1).cast(kind))
-            except pa.ArrowInvalid as error:
-                values.append(pa.nulls(1, kind))
-                faults[place] = str(error)
-    return pa.concat_arrays(values), faults
+def _expect_numbers(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Raises ConfigError for a number that no version holds: beyond these, versions would begin again at 0."""
+    outside = np.flatnonzero((numbers < 0) | (numbers >= _TOP))
+    if len(outside):
+        raise ConfigError(
+            f"sequence_by: {numbers[outside[0]]} is outside of 0 to 2^54 - 1",
+            hint="Order changes by a commit's number, or by a time from 1970 on (times count in microseconds).",
+        )
+    return numbers.astype(np.uint64)

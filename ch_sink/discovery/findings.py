@@ -12,6 +12,7 @@ from ch_sink.clickhouse import (
     planned_rollups,
     sent_and_read,
     server_facts,
+    shown_views,
     stored_and_read,
 )
 from ch_sink.config import Config
@@ -39,6 +40,7 @@ from ch_sink.table.evolve import diff
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.fits import type_findings
 from ch_sink.table.model import TargetTable
+from ch_sink.table.views import stale
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import quote
 
@@ -228,10 +230,9 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
         "pending": names.pending,
         "column types": names.columns,
     }
-    views = {view.name: view.sql for view in views_of(table, key, table_spec(config))}
     found = client.rows(
         "SELECT name FROM system.tables WHERE database = {database:String} AND name IN {names:Array(String)}",
-        {"database": config.state_database, "names": [*wanted.values(), *views]},
+        {"database": config.state_database, "names": [*wanted.values()]},
         doing="look for the sink's tables",
     )
     existing = {str(row["name"]) for row in found}
@@ -243,12 +244,25 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
             # Without this table each column's comment and type decide, as in older versions: a warning is enough.
             level: Literal["warn", "fail"] = "warn" if title == "column types" else "fail"
             yield Finding(level, title, f"{where} does not exist", "ch_sink init CONFIG --apply")
-    for view, sql in views.items():
-        where = f"{quote(table.database)}.{quote(view)}"
-        if view in existing:
-            yield Finding("ok", "view", where)
+    yield from _views(config, client, key, table)
+
+
+def _views(config: Config, client: Client, key: tuple[str, ...], table: TargetTable) -> Iterator[Finding]:
+    """Views that lack, wrap or hide values, or that somebody else has made."""
+    wanted = views_of(table, key, table_spec(config).cluster)
+    shown = shown_views(client, table.database, [view.name for view in wanted])
+    for view in wanted:
+        where, found = f"{quote(table.database)}.{quote(view.name)}", shown.get(view.name)
+        if found is None:
+            yield Finding("warn", "view", f"{where} does not exist", f"{view.sql};")
+        elif not found.kept:
+            said = f"{where} is not one that ch_sink keeps: it stays as it is when the table gets other columns"
+            yield Finding("warn", "view", said, f"{view.sql};")
+        elif difference := stale(found, table, view.sql):
+            said = f"{where} no longer fits the table: {difference}. The job recreates it when it opens the stream"
+            yield Finding("warn", "view", said, f"{view.sql};")
         else:
-            yield Finding("warn", "view", f"{where} does not exist", f"{sql};")
+            yield Finding("ok", "view", where)
 
 
 def _rollups(config: Config, client: Client, table: TargetTable) -> Iterator[Finding]:

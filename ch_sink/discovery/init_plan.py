@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -14,6 +14,7 @@ from ch_sink.clickhouse import (
     planned_rollups,
     run_statement,
     server_facts,
+    without_foreign,
 )
 from ch_sink.config import Config
 from ch_sink.discovery.job_topics import existing_tables
@@ -83,7 +84,10 @@ def plan_init(
                 f"the columns of the table are unknown: {seen.why}",
                 hint="Run init again once the topic holds change events, or create the table by hand.",
             ).settled_by("skip: true")
-        return replace(_unseen(config, seen.why, existing, spec), findings=_other_rows(config, client, existing, None))
+        plan = _unseen(config, seen.why, existing, spec)
+        own = _own_views(client, plan.statements, notes)
+        findings = _other_rows(config, client, existing, None)
+        return replace(plan, statements=tuple(own), notes=(*plan.notes, *notes), findings=findings)
     if existing is not None:
         if engine is not None and existing.engine.family is not spec.engine.family:
             notes.append(
@@ -95,6 +99,7 @@ def plan_init(
             *altering(existing, alter(existing, repairs, spec.cluster)),
             *existing_statements(existing, schema_for(seen, existing) or seen.schema, spec),
         ]
+        statements = _own_views(client, statements, notes)
         names = {column.name for column in existing.columns}
         added = [field.name for field in seen.schema.fields if field.name not in names]
         if added and seen.schema.inferred and seen.connector != "mongodb":
@@ -114,7 +119,8 @@ def plan_init(
         notes.append(_guessed(seen, "of the new columns"))
     rollups = _rollups(config, client, planned_table(None, seen.schema, spec), notes)
     notes += _lacking_views(made_table(seen.schema, spec))
-    return InitPlan(spec.table, (*init_statements(seen.schema, spec), *rollups), spec, tuple(notes))
+    statements = _own_views(client, init_statements(seen.schema, spec), notes)
+    return InitPlan(spec.table, (*statements, *rollups), spec, tuple(notes))
 
 
 def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) -> InitPlan:
@@ -125,6 +131,15 @@ def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) ->
         f"its key is taken to be {', '.join(key) or 'none'}. Run init again once the topic holds change events"
     )
     return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), spec, (note,))
+
+
+def _own_views(client: Client | None, statements: Sequence[Statement], notes: list[str]) -> list[Statement]:
+    """The statements without those that would replace a user's own view."""
+    if client is None:
+        return list(statements)
+    own, foreign = without_foreign(client, statements)
+    notes += [f"view {name} is not one that ch_sink keeps and is left alone; drop it to get init's" for name in foreign]
+    return own
 
 
 def _lacking_views(table: TargetTable) -> Iterator[str]:

@@ -122,6 +122,8 @@ class Scope:
     has stored of it."""
     unique_versions: bool = True
     """Equal versions mean the same event (not so for time versions)."""
+    upserts: frozenset[str] | None = None
+    """Of a source whose updates insert rows that are not there: the columns that such an insert may leave null."""
 
 
 @dataclass(frozen=True, slots=True)

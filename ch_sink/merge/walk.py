@@ -14,7 +14,7 @@ from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Decision
 from ch_sink.order.version import to_int
 from ch_sink.ports import Handover
-from ch_sink.sources import source_for
+from ch_sink.sources import STATED, source_for
 
 __all__ = ["walk"]
 
@@ -172,21 +172,22 @@ class Walk:
 
     def _fill(self, i: int, key: int, row: KeyRow) -> bool:
         """Find where the values come from that the event leaves out; False if they are not known (yet)."""
-        batch, out = self.batch, self.out
+        batch, out, upserts = self.batch, self.out, self.scope.upserts
         missing = [c for c, mask in batch.unavailable.items() if mask[i]]
         known, ref = True, row.ref
         if self.events.create_half[i] and self.scope.omits_values:
             # Without a position nothing says which row had the old key.
             known, ref = self._handed(self.ids[i]) if i in self.ids else (True, -1)
-        elif self.events.create[i] and not row.live:
+        elif (self.events.create[i] or upserts is not None) and not row.live:
             ref = -1  # the row that its key had was deleted: its values are another row's
         if not known:
             self.blocked[key] = self.events.offset[i]
             out.pending.append(i)
             out.awaited[i] = self.ids[i]
             return False
-        if ref < 0 and self.policy.on_unresolved == "dead_letter":
-            self.unresolved[i] = missing[0]
+        needed = missing if upserts is None else [c for c in missing if c not in upserts]
+        if ref < 0 and needed and self.policy.on_unresolved == "dead_letter":
+            self.unresolved[i] = needed[0]
             return False
         for column in missing:
             base = self._origin(column, ref) if ref >= 0 else -1
@@ -273,12 +274,12 @@ class Walk:
                 self.out.bad.append(self._unresolved(i, column))
 
     def _unresolved(self, i: int, column: str) -> BadRecord:
-        documents = bool(self.batch.connector) and is_document_source(source_for(self.batch.connector))
-        why = (
-            "is not stated by the update, which says only what it changed"
-            if documents
-            else "holds the unavailable-value placeholder"
-        )
+        source = source_for(self.batch.connector) if self.batch.connector else None
+        why = "holds the unavailable-value placeholder"
+        if source is STATED:
+            why = "is null in the update, the table's column cannot hold null"
+        elif source is not None and is_document_source(source):
+            why = "is not stated by the update, which says only what it changed"
         reason = f"column {column!r} {why}, and no earlier value of this row is known"
         return BadRecord(int(self.batch.source_index[i]), reason, "unresolved", column)
 

@@ -11,10 +11,11 @@ from ch_sink.merge import Scope, System, version_column
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
 from ch_sink.order import Layout, layout_for, strategy_for
-from ch_sink.sources import Source
+from ch_sink.sources import STATED, Source
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
 from ch_sink.table.views import partitions_apart
+from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in
 
 __all__ = ["Target"]
@@ -172,7 +173,11 @@ class Target:
             deleted=self.deleted,
             history=self.appends and self.layout.kind != "time" and self.system.version is not None,
             unique_versions=self.layout.kind != "time" and self.system.version is not None,
+            upserts=self._nullable() if source is STATED else None,
         )
+
+    def _nullable(self) -> frozenset[str]:
+        return frozenset(c.name for c in self.table.source_columns if parse_type(c.type).nullable)
 
     @property
     def deleted(self) -> tuple[str, int] | None:

@@ -36,8 +36,6 @@ _NUMBERS = {
     "timestamp_ntz": "unix_micros(timestamp(`{}`))",
     "date": "unix_date(`{}`)",
 }
-_TOP = 1 << 54
-"""Numbers below this fit every version column that ch_sink knows."""
 
 TOPIC = "changes"
 """Stands for the topic, and for its id, in the ledger."""
@@ -63,12 +61,13 @@ def changes(
     Args:
         config: path of a YAML file, or a mapping of what it would hold; it needs no section ``kafka``.
         keys: columns that identify a row.
-        sequence_by: column of integers, times or dates that orders the changes of a row, such as the commit.
+        sequence_by: column of integers, times or dates that orders the changes of a row, such as the commit; from 0
+            (1970; times count in microseconds) to 2^54 - 1.
         op: column of ``insert``, ``update_preimage``, ``update_postimage`` and ``delete``, which is not stored.
         apply_as_deletes: instead of ``op``, an SQL expression that is true of deletes; all other rows are stored.
         except_column_list: columns that are not stored.
         ignore_null_updates_column_list: columns of which a null in an update means that the value stays as it is. The
-            changes of a row must come in order then.
+            changes of a row must come in order then, and images before updates are refused.
 
     Raises:
         ConfigError: the configuration is wrong. The function itself raises ChSinkError.
@@ -166,37 +165,42 @@ class Changes:
         if self._op is None:
             stored = f"int({int(Op.UPDATE)})"
             return f"if(coalesce({self._deletes}, false), {int(Op.DELETE)}, {stored})" if self._deletes else stored
-        cases = " ".join(f"WHEN '{word}' THEN {int(code)}" for word, code in OPS.items())
+        cases = " ".join(f"WHEN '{word}' THEN {int(code)}" for word, code in self._words().items())
         return f"CASE lower(`{self._op}`) {cases} END"
+
+    def _words(self) -> dict[str, Op]:
+        """The words of ``op``.
+
+        Where nulls keep values there is no image before an update: its delete, if it came alone, would lose them.
+        """
+        images = ("update_preimage", "update_before") if self._ignored_nulls else ()
+        return {word: code for word, code in OPS.items() if word not in images}
 
     def _measured(self, rows: "DataFrame") -> dict[int, tuple[int, int]]:
         """Bucket → how many rows, and the lowest number. Raises ConfigError for rows that say nothing."""
         found = (
             rows.selectExpr(
-                BUCKET, f"{NUMBER} AS least", f"{NUMBER} AS most", "1 AS n",
+                BUCKET, f"{NUMBER} AS least", "1 AS n",
                 f"int({OP} IS NULL) AS wordless", f"int({NUMBER} IS NULL) AS unordered",
             )
             .groupBy(BUCKET)
-            .agg({"least": "min", "most": "max", "n": "sum", "wordless": "sum", "unordered": "sum"})
+            .agg({"least": "min", "n": "sum", "wordless": "sum", "unordered": "sum"})
             .collect()
         )  # fmt: skip
         totals: dict[str, Any] = {name: sum(row[name] for row in found) for name in _SUMS}
         if totals["sum(wordless)"]:
             raise ConfigError(
-                f"op: column {self._op} of {totals['sum(wordless)']} rows is none of {', '.join(OPS)}",
-                hint="Translate it in the DataFrame, or use apply_as_deletes.",
+                f"op: column {self._op} of {totals['sum(wordless)']} rows is none of {', '.join(self._words())}",
+                hint="Translate it in the DataFrame, or use apply_as_deletes."
+                if not self._ignored_nulls
+                else "With ignore_null_updates_column_list, leave out the images before updates; where a key changes, "
+                "send a delete of the old one.",
             )
         if totals["sum(unordered)"]:
             raise ConfigError(
                 f"sequence_by: column {self._sequence_by} of {totals['sum(unordered)']} rows is null",
                 hint="Every change needs a value to order by.",
             )
-        for row in found:
-            if row["min(least)"] < 0 or row["max(most)"] >= _TOP:
-                raise ConfigError(
-                    f"sequence_by: column {self._sequence_by} has numbers outside of 0 to 2^54 - 1",
-                    hint="Order changes by a commit's number or time.",
-                )
         return {int(row[BUCKET]): (int(row["sum(n)"]), int(row["min(least)"])) for row in found}
 
 

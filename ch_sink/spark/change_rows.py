@@ -21,6 +21,7 @@ from ch_sink.spark.kafka_rows import Batches, changed_meanwhile, runs
 from ch_sink.spark.stored_versions import Newer, newer
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult, tried
+from ch_sink.table.model import TargetTable
 from ch_sink.wiring.tasks import task_ports
 from ch_sink.wiring.worker import run_configured
 
@@ -120,9 +121,12 @@ def _apply(
 ) -> TaskResult:
     config = Config.from_task_json(text)
 
+    def decoder(table: TargetTable) -> RowDecoder:
+        return RowDecoder(table, keys, ignored, kinds, config.policy().values)
+
     def open_ports(wanted: Task) -> TaskPorts:
-        ports = task_ports(config, wanted, lambda table, _before: RowDecoder(table, keys, ignored, kinds))
-        left = newer(config, task, RowDecoder(task.table, keys, ignored, kinds)) if repeats else None
+        ports = task_ports(config, wanted, lambda table, _before: decoder(table))
+        left = newer(config, task, decoder(task.table)) if repeats else None
         return replace(ports, chunks=lambda first: source.chunks(first, keys, left))
 
     return run_task(task, open_ports)

@@ -157,8 +157,12 @@ def _write(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> _Written:
         State(),
     )
     counts: list[int] = []
+
+    def decoder(table: TargetTable) -> RowDecoder:
+        return RowDecoder(table, plan.keys, kinds=plan.kinds, values=config.policy().values)
+
     # A writer does not see whether its rows came before, in whatever task.
-    left = newer(config, task, RowDecoder(plan.table, plan.keys, kinds=plan.kinds))
+    left = newer(config, task, decoder(plan.table))
 
     def chunks(first: int) -> Iterator[Chunk]:
         for chunk in numbered(task, (_coded(plan, batch) for batch in batches), first, plan.keys):
@@ -166,7 +170,7 @@ def _write(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> _Written:
             yield left.of(chunk)
 
     def open_ports(wanted: Task) -> TaskPorts:
-        ports = task_ports(config, wanted, lambda table, _before: RowDecoder(table, plan.keys, kinds=plan.kinds))
+        ports = task_ports(config, wanted, lambda table, _before: decoder(table))
         return replace(ports, chunks=chunks)
 
     with with_hints():

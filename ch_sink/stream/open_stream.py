@@ -51,13 +51,13 @@ class SchemaChanges:
         return table
 
     def finish(self, table: TargetTable) -> TargetTable:
-        """Recreate the view if a job was killed after it had altered the table.
+        """Recreate views that the table has outgrown: by hand, or altered by a job that was killed before its view.
 
-        No later range would do it, since the columns exist now. Raises as `TableAdmin` does.
+        Raises as `TableAdmin` does.
         """
         begun = self.ledger.open_schema_change()
+        table = self.admin.carry_out(table, (), begun.key if begun is not None else ())
         if begun is not None:
-            table = self.admin.carry_out(table, (), begun.key)
             self.ledger.record(replace(begun, finished=True))
         return table
 

@@ -108,8 +108,10 @@ class _Planned:
 
     @property
     def partly_live(self) -> bool:
-        """Whether some partition has few new events, which wait until the whole batch has ended."""
-        return any(r.end - r.start <= FEW for r in self.unread)
+        """Whether some partition has few new events, or none now: what comes there waits until the batch has ended."""
+        unread = {r.partition: r.end - r.start for r in self.unread}
+        filled = (p for p, high in self.topic.high.items() if high > self.topic.low.get(p, 0))
+        return any(unread.get(p, 0) <= FEW for p in filled)
 
 
 @dataclass

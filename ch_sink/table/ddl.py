@@ -13,7 +13,7 @@ from ch_sink.errors import TableError
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec, key_names, plan_columns, sorting_key
 from ch_sink.table.templates import render
-from ch_sink.table.views import moments_of, view_of
+from ch_sink.table.views import CURRENT, moments_of, view_of
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import key_expressions, literal, quote, split_commas
@@ -177,11 +177,10 @@ def _settings(spec: TableSpec) -> list[tuple[str, str]]:
     return list({**own, **dict(spec.settings)}.items())
 
 
-def views_of(table: TargetTable, key: Sequence[str], spec: TableSpec) -> list[Statement]:
-    """The statements of all views of a table."""
-    views = {spec.view_suffix: view_of(table, key, suffix=spec.view_suffix, cluster=spec.cluster)}
-    views |= moments_of(table, key, cluster=spec.cluster)
-    everywhere = spec.cluster is not None
+def views_of(table: TargetTable, key: Sequence[str], cluster: str | None) -> list[Statement]:
+    """The statements of all views of a table, that of the current state first."""
+    views = {CURRENT: view_of(table, key, cluster=cluster), **moments_of(table, key, cluster=cluster)}
+    everywhere = cluster is not None
     return [Statement("view", table.database, table.name + end, sql, everywhere) for end, sql in views.items()]
 
 
@@ -232,7 +231,7 @@ def init_statements(schema: RowSchema, spec: TableSpec, *, create_database: bool
     statements = [
         Statement("database", spec.database, spec.database, create, everywhere),
         Statement("table", spec.database, spec.table, create_table(schema, spec), everywhere),
-        *views_of(made_table(schema, spec), key_names(schema, spec), spec),
+        *views_of(made_table(schema, spec), key_names(schema, spec), spec.cluster),
     ]
     statements = statements if create_database else statements[1:]
     plans = plan_columns(schema, spec)

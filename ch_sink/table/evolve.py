@@ -151,7 +151,7 @@ def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpe
         replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True),
     )
     shown = _with_added(existing, plans)
-    statements += views_of(shown, key_names(schema, spec), spec)
+    statements += views_of(shown, key_names(schema, spec), spec.cluster)
     notes = note_types(spec, _new_notes(existing, plans))
     return [*statements, *state_tables(spec), *notes, *row_policies(existing.name, existing.engine, spec)]
 
@@ -181,7 +181,7 @@ def unseen_statements(existing: TargetTable, key: Sequence[str], spec: TableSpec
     ``key``: the columns that are assumed to be the topic's key.
     """
     statements = altering(existing, alter(existing, _window_actions(existing, spec), spec.cluster))
-    statements += views_of(existing, key, spec)
+    statements += views_of(existing, key, spec.cluster)
     return [*statements, *state_tables(spec), *row_policies(existing.name, existing.engine, spec)]
 
 

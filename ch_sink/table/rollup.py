@@ -146,7 +146,7 @@ class Rollup:
 
     @property
     def owned(self) -> str:
-        """How the comment of the rollup's table begins, whatever its definition."""
+        """The comment of the rollup's view, and how that of its table begins, whatever its definition."""
         return _COMMENT.format(self.table.replace("`", ""))
 
     @property
@@ -196,7 +196,7 @@ class Rollup:
             + "\nFROM\n(\n    SELECT\n"
             + ",\n".join(f"        {text}" for text in inner)
             + f"\n    FROM {self.qualified}\n    GROUP BY {', '.join(f'{OWN}k{n}' for n in range(len(choice.by)))}\n)\n"
-            f"WHERE {places[_ROWS]} != 0"
+            f"WHERE {places[_ROWS]} != 0\nCOMMENT {literal(self.owned)}"
         )
 
 

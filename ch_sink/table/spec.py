@@ -137,7 +137,6 @@ class TableSpec:
     """Inserts whose tokens the table remembers."""
     dedup_seconds: int = 604_800
     """How long a replicated table remembers them, in seconds."""
-    view_suffix: str = "_current"
     row_policy_roles: tuple[str, ...] = ()
     """Users or roles that see no deleted rows in the table itself; ``all`` for everybody."""
     row_policy_except: tuple[str, ...] = ()
@@ -154,7 +153,7 @@ class TableSpec:
     @property
     def view(self) -> str:
         """Qualified name of the current-state view."""
-        return f"{quote(self.database)}.{quote(self.table + self.view_suffix)}"
+        return f"{quote(self.database)}.{quote(f'{self.table}_current')}"
 
     @property
     def on_cluster(self) -> str:

@@ -6,23 +6,83 @@ A history is read at a commit (``_at_version``) or at a time (``_at``, ``_histor
 own time is not later; of these changes the last one in the order of versions shows the row. So a row has what a change
 of 10:05 made of it from 10:05 on, also if the change before it says 10:10: clocks are set back, and the rows of a
 snapshot have the time at which they were read. In ``_history`` that change before lasts from 10:05 to 10:05.
+
+A view keeps the columns and types that it was created with, so it is recreated when the table has others. Only views
+whose comment says that ch_sink keeps them are: whoever replaces one by another of that name takes it over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 
 from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable, times
 from ch_sink.table.templates import render
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.sql import columns_in, quote
+from ch_sink.types.sql import columns_in, key_expressions, literal, quote
 
-__all__ = ["LIFE", "MOMENTS", "moments_of", "partition_in_sorting_key", "partitions_apart", "view_of"]
+__all__ = [
+    "CURRENT",
+    "LIFE",
+    "MOMENTS",
+    "Shown",
+    "moments_of",
+    "partition_in_sorting_key",
+    "partitions_apart",
+    "stale",
+    "view_of",
+]
+
+CURRENT = "_current"
+"""Suffix of the view of the current state."""
 
 _AT_VERSION, _AT, _HISTORY = MOMENTS = ("_at_version", "_at", "_history")
 """Suffixes of the views of an append table at a moment."""
 LIFE = frozenset(("valid_from", "valid_to"))
 """Columns of ``_history`` that are not the table's."""
 _BELOW_COMMIT = (1 << POSITION_SHIFT) - 1
+_KEPT = "Kept by ch_sink"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a server has under the name of a view. A parameterized view has its types when it is read."""
+
+    engine: str
+    comment: str
+    columns: Mapping[str, str]
+    """Types by name; empty for a parameterized view."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether ch_sink created it, and nobody replaced it since."""
+        return self.engine == "View" and self.comment.startswith(_KEPT)
+
+    @property
+    def key(self) -> tuple[str, ...] | None:
+        """The key that a view of changes was created with, which may have no columns; None of other views."""
+        stated = self.comment.removeprefix(f"{_KEPT}, key ").rpartition(", digest ")[0]
+        if not self.kept or not stated.startswith("("):
+            return None
+        return () if stated == "()" else tuple(key_expressions(stated))
+
+
+def stale(shown: Shown, table: TargetTable, sql: str) -> str:
+    """How a view of a table differs from the one that this statement would create, in words; empty if not."""
+    mine = {column.name: column.type for column in table.stored_columns}
+    if shown.columns and (lacking := [name for name in mine if name not in shown.columns]):
+        return f"it lacks column {', '.join(lacking)}"
+    for name, kind in mine.items():
+        if shown.columns and not _same(shown.columns[name], kind):
+            return f"its column {name} is {shown.columns[name]}, and the table's is {kind}"
+    return "" if sql.endswith(f"COMMENT {literal(shown.comment)}") else "it was created with another definition"
+
+
+def _same(shown: str, stored: str) -> bool:
+    """Whether a view shows values of this type as they are. A merged value has lost how it is merged."""
+    kind = parse_type(stored)
+    merged = kind.name == "SimpleAggregateFunction"
+    return shown == stored or (merged and stored.endswith(f", {shown})"))
 
 
 def partition_in_sorting_key(partition_key: str, sorting_key: Sequence[str], columns: Sequence[str]) -> bool:
@@ -43,7 +103,7 @@ def partitions_apart(table: TargetTable) -> bool:
     return not partition_in_sorting_key(table.partition_key, table.sorting_key, names)
 
 
-def view_of(table: TargetTable, key: Sequence[str], *, suffix: str = "_current", cluster: str | None = None) -> str:
+def view_of(table: TargetTable, key: Sequence[str], *, cluster: str | None = None) -> str:
     """The statement that creates or replaces the view of the current state.
 
     Replacing: the newest row of each key, unless it is a delete row. Collapsing: the row that no −1 cancels. If rows
@@ -54,7 +114,7 @@ def view_of(table: TargetTable, key: Sequence[str], *, suffix: str = "_current",
     """
     engine = table.engine
     if engine.family is Family.MERGE_TREE:
-        return _changes(table, key, suffix, cluster)
+        return _changes(table, key, CURRENT, cluster)
     clauses = ""
     if engine.is_deleted_column is not None:
         clauses = f"WHERE {quote(engine.is_deleted_column)} = 0"
@@ -62,7 +122,8 @@ def view_of(table: TargetTable, key: Sequence[str], *, suffix: str = "_current",
         clauses = f"WHERE {quote(engine.sign_column)} > 0"
     if partitions_apart(table):
         clauses += "\nSETTINGS do_not_merge_across_partitions_select_final = 1"
-    return render("view_final", clauses=clauses, columns=_columns(table, 4), **_names(table, suffix, cluster))
+    places = {"clauses": clauses, "columns": _columns(table, 4)}
+    return _create("view_final", table, CURRENT, cluster, _KEPT, places)
 
 
 def moments_of(table: TargetTable, key: Sequence[str], *, cluster: str | None = None) -> dict[str, str]:
@@ -93,20 +154,19 @@ def moments_of(table: TargetTable, key: Sequence[str], *, cluster: str | None = 
 
 def _changes(table: TargetTable, key: Sequence[str], suffix: str, cluster: str | None, moment: str = "") -> str:
     places = {
-        **_names(table, suffix, cluster),
         "columns": _columns(table, 4),
         "inner_columns": _columns(table, 8),
         "sign": quote(_sign(table)),
         "moment": moment,
     }
     if not key:
-        return render("view_multiset", **places)
-    return render("view_newest", key=", ".join(map(quote, key)), version=quote(_version(table)), **places)
+        return _create("view_multiset", table, suffix, cluster, _kept_by(key), places)
+    places |= {"key": ", ".join(map(quote, key)), "version": quote(_version(table))}
+    return _create("view_newest", table, suffix, cluster, _kept_by(key), places)
 
 
 def _lives(table: TargetTable, key: Sequence[str], cluster: str | None) -> str:
     places = {
-        **_names(table, _HISTORY, cluster),
         "columns": _columns(table, 4),
         "inner_columns": _columns(table, 8),
         "sign": quote(_sign(table)),
@@ -114,16 +174,24 @@ def _lives(table: TargetTable, key: Sequence[str], cluster: str | None) -> str:
         "time": quote(SOURCE_TIME),
     }
     if not key:
-        return render("view_history_multiset", **places)
-    return render("view_history", key=", ".join(map(quote, key)), **places)
+        return _create("view_history_multiset", table, _HISTORY, cluster, _kept_by(key), places)
+    places["key"] = ", ".join(map(quote, key))
+    return _create("view_history", table, _HISTORY, cluster, _kept_by(key), places)
 
 
-def _names(table: TargetTable, suffix: str, cluster: str | None) -> dict[str, str]:
-    return {
-        "view": f"{quote(table.database)}.{quote(table.name + suffix)}",
-        "table": table.qualified,
-        "on_cluster": f" ON CLUSTER {quote(cluster)}" if cluster else "",
-    }
+def _kept_by(key: Sequence[str]) -> str:
+    return f"{_KEPT}, key ({', '.join(map(quote, key))})"
+
+
+def _create(
+    name: str, table: TargetTable, suffix: str, cluster: str | None, kept: str, places: Mapping[str, str]
+) -> str:
+    """The statement; its comment has a digest of the definition, which is the same on every cluster."""
+    view = f"{quote(table.database)}.{quote(table.name + suffix)}"
+    on_cluster = f" ON CLUSTER {quote(cluster)}" if cluster else ""
+    text = render(name, view=view, table=table.qualified, on_cluster=on_cluster, **places)
+    digest = blake2b(text.replace(view + on_cluster, view, 1).encode(), digest_size=4).hexdigest()
+    return f"{text}\nCOMMENT {literal(f'{kept}, digest {digest}')}"
 
 
 def _columns(table: TargetTable, indent: int) -> str:

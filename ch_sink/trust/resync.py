@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from ch_sink.clickhouse import detect, has_rows
+from ch_sink.clickhouse import detect, has_rows, without_foreign
 from ch_sink.errors import StreamFailed
 from ch_sink.model.address import counted
 from ch_sink.model.change import Op
@@ -363,8 +363,12 @@ def _exchanged(refill: Refill, new: NewTable, way: _Way, facts: Mapping[int, Tab
         top = new.top()
         known = tuple(replace(facts[p], offset=offset, top=top) for p, offset in sorted(fold.at.items()))
         ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, -1 if way.known else 0)}
-        after = [s.sql for s in shape.after(placed(new.table, subject.table), subject.key)] if shape else []
-        Exchange(refill, way.known, known, results_at(topic, ahead), resolved, after).carry_out(say)
+        changes = shape.after(placed(new.table, subject.table), subject.key) if shape else []
+        after, foreign = without_foreign(subject.client, changes)
+        for name in foreign:
+            say(f"view {name} is not one that ch_sink keeps and is left alone")
+        sql = [statement.sql for statement in after]
+        Exchange(refill, way.known, known, results_at(topic, ahead), resolved, sql).carry_out(say)
         refilled(replace(subject, table=placed(new.table, subject.table)), say)
         return time.monotonic() - began
 

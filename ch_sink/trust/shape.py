@@ -55,7 +55,7 @@ class Shape:
         """What follows the exchange: the views, row policies and notes of the table, which now is this one."""
         spec = self.wanted.spec
         return [
-            *views_of(made, key, spec),
+            *views_of(made, key, spec.cluster),
             *row_policies(made.name, made.engine, spec),
             *note_types(spec, dict(self.notes)),
         ]

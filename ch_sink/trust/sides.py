@@ -106,9 +106,9 @@ class Side:
         FINAL hides them: the next merge, or the next change of the key, may show another row or none.
         """
         engine = self.table.engine
-        if not self.key or engine.sign_column is None or engine.family is Family.REPLACING:
+        if not self.key or engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
             return ""
-        signs = f"sum(toInt64({quote(engine.sign_column)}))"
+        signs = f"sum(toInt64({quote(engine.sign_column or '')}))"
         where = f" WHERE {self.condition}" if self.condition else ""
         return (
             f"SELECT hex({self.key_hash}) AS {KEY} FROM {self.table.qualified}{where} "

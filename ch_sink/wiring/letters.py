@@ -82,7 +82,7 @@ class Letters:
         if topic_id not in ledger.topic_ids():
             # The job that reads the topic next begins above every epoch of the table; nobody else may note one.
             return Retried(failed={letter.offset: _UNKNOWN for letter in letters})
-        table = self.ports.table.detect()
+        table = self.ports.table.carry_out(self.ports.table.detect(), (), ())  # its views follow it
         reached = ledger.progress(topic_id).get(partition, 0)
         state = States(ledger, topic_id, 0, None).at(partition, reached)
         everything = Retried()

@@ -12,6 +12,7 @@ from ch_sink.clickhouse import (
     ClickHouseSettings,
     ClickHouseStreamStates,
     ClickHouseTableAdmin,
+    Client,
     Retry,
     connect,
 )
@@ -26,7 +27,15 @@ from ch_sink.stream.pace import Patience
 from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.standing import Member
 
-__all__ = ["LazyStates", "SharedTopics", "members_of", "rewind_stream", "stream_ports", "stream_settings"]
+__all__ = [
+    "LazyStates",
+    "SharedTopics",
+    "members_of",
+    "renew_views",
+    "rewind_stream",
+    "stream_ports",
+    "stream_settings",
+]
 
 _TIMEOUT = 30.0
 """Of one exchange of states, in seconds. A failed one is not repeated: the next comes within a second."""
@@ -50,24 +59,34 @@ def stream_settings(config: Config) -> StreamSettings:
 
 def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
     """The coordinator's ports; connects to ClickHouse. Raises ClickHouseError."""
-    client, place = client_of(config), config.clickhouse
-    kafka = kafka_settings(config)
+    client, kafka = client_of(config), kafka_settings(config)
     return StreamPorts(
         ledger_of(config, client),
-        ClickHouseTableAdmin(
-            client,
-            place.database,
-            place.table,
-            config.policy(),
-            place.cluster,
-            config.init.types(),
-            config.rollup_choices(),
-        ),
+        _table_admin(config, client),
         _Topics(topics, kafka),
         pending_of(config, client),
         GroupOffsets(topics.commits(kafka), config.consumer_group),
         lambda topic_id: sum(dead_letters_of(config, client, topic_id).count().values()),
     )
+
+
+def _table_admin(config: Config, client: Client) -> ClickHouseTableAdmin:
+    place = config.clickhouse
+    return ClickHouseTableAdmin(
+        client,
+        place.database,
+        place.table,
+        config.policy(),
+        place.cluster,
+        config.init.types(),
+        config.rollup_choices(),
+    )
+
+
+def renew_views(config: Config) -> None:
+    """Recreate the table's views if it was altered by hand since. Raises ClickHouseError, TableError."""
+    admin = _table_admin(config, client_of(config))
+    admin.carry_out(admin.detect(), (), ())
 
 
 def rewind_stream(config: Config) -> None:

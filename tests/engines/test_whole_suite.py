@@ -15,7 +15,7 @@ FILES = (
     "tests/integration/test_cases_columns.py",
     "tests/integration/test_cases_faults.py",
     "tests/integration/test_cases_values.py",
-    "tests/integration/test_outages.py",
+    "tests/kafka/test_outages.py",
     "tests/property/test_histories_engine.py",
     "tests/property/test_fault_scripts_engine.py",
 )

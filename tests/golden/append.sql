@@ -37,7 +37,8 @@ FROM
     ORDER BY `id`, `k`, `_version` DESC
     LIMIT 1 BY `id`, `k`
 )
-WHERE `_sign` > 0;
+WHERE `_sign` > 0
+COMMENT 'Kept by ch_sink, key (`id`, `k`), digest e33cd104';
 
 -- view orders_at_version
 CREATE OR REPLACE VIEW `shop`.`orders_at_version` AS
@@ -59,7 +60,8 @@ FROM
     ORDER BY `id`, `k`, `_version` DESC
     LIMIT 1 BY `id`, `k`
 )
-WHERE `_sign` > 0;
+WHERE `_sign` > 0
+COMMENT 'Kept by ch_sink, key (`id`, `k`), digest 5dc7d770';
 
 -- view orders_at
 CREATE OR REPLACE VIEW `shop`.`orders_at` AS
@@ -81,7 +83,8 @@ FROM
     ORDER BY `id`, `k`, `_version` DESC
     LIMIT 1 BY `id`, `k`
 )
-WHERE `_sign` > 0;
+WHERE `_sign` > 0
+COMMENT 'Kept by ch_sink, key (`id`, `k`), digest b6706a38';
 
 -- view orders_history
 CREATE OR REPLACE VIEW `shop`.`orders_history` AS
@@ -108,7 +111,8 @@ FROM
         min(toNullable(`_source_time`)) OVER (PARTITION BY `id`, `k` ORDER BY `_version` ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS `valid_to`
     FROM `shop`.`orders`
 )
-WHERE `_sign` > 0;
+WHERE `_sign` > 0
+COMMENT 'Kept by ch_sink, key (`id`, `k`), digest 5a13e161';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

@@ -34,7 +34,8 @@ SELECT
     `ts`
 FROM `shop`.`orders` FINAL
 WHERE `_sign` > 0
-SETTINGS do_not_merge_across_partitions_select_final = 1;
+SETTINGS do_not_merge_across_partitions_select_final = 1
+COMMENT 'Kept by ch_sink, digest ec62c96e';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

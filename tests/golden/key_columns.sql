@@ -20,7 +20,8 @@ SELECT
     `a`,
     `b`
 FROM `shop`.`orders` FINAL
-WHERE `_is_deleted` = 0;
+WHERE `_is_deleted` = 0
+COMMENT 'Kept by ch_sink, digest 6b30eb71';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

@@ -26,7 +26,8 @@ SELECT
     `b`,
     `v`
 FROM `shop`.`orders` FINAL
-WHERE `_is_deleted` = 0;
+WHERE `_is_deleted` = 0
+COMMENT 'Kept by ch_sink, digest c3cab225';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

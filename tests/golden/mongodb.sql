@@ -20,7 +20,8 @@ SELECT
     `_id`,
     `document`
 FROM `shop`.`customers` FINAL
-WHERE `_is_deleted` = 0;
+WHERE `_is_deleted` = 0
+COMMENT 'Kept by ch_sink, digest 3d28ac54';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

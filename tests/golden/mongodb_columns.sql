@@ -28,7 +28,8 @@ SELECT
     `n`,
     `document`
 FROM `shop`.`customers` FINAL
-WHERE `_sign` > 0;
+WHERE `_sign` > 0
+COMMENT 'Kept by ch_sink, digest 032fd9bd';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

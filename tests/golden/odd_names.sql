@@ -32,7 +32,8 @@ SELECT
     `we ird-Name.x`,
     `lt`
 FROM `shop`.`we ird\`s` FINAL
-WHERE `_is_deleted` = 0;
+WHERE `_is_deleted` = 0
+COMMENT 'Kept by ch_sink, digest a5c78ae6';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

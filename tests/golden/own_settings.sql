@@ -24,7 +24,8 @@ SELECT
     `v`,
     `amt`
 FROM `shop`.`orders` FINAL
-WHERE `_is_deleted` = 0;
+WHERE `_is_deleted` = 0
+COMMENT 'Kept by ch_sink, digest 25ee011c';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

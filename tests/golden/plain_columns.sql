@@ -94,7 +94,8 @@ SELECT
     `c_vc`,
     `c_text`
 FROM `shop`.`orders` FINAL
-WHERE `_is_deleted` = 0;
+WHERE `_is_deleted` = 0
+COMMENT 'Kept by ch_sink, digest e0e1b30d';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

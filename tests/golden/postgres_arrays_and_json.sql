@@ -108,7 +108,8 @@ SELECT
     `c_point`,
     `c_ltext_gen`
 FROM `shop`.`orders` FINAL
-WHERE `_is_deleted` = 0;
+WHERE `_is_deleted` = 0
+COMMENT 'Kept by ch_sink, digest 02186938';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

@@ -33,7 +33,8 @@ FROM
         `b`
     HAVING `_copies` > 0
 )
-ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`;
+ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`
+COMMENT 'Kept by ch_sink, key (), digest 947e48be';
 
 -- view orders_at_version
 CREATE OR REPLACE VIEW `shop`.`orders_at_version` AS
@@ -53,7 +54,8 @@ FROM
         `b`
     HAVING `_copies` > 0
 )
-ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`;
+ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`
+COMMENT 'Kept by ch_sink, key (), digest 2108db34';
 
 -- view orders_at
 CREATE OR REPLACE VIEW `shop`.`orders_at` AS
@@ -73,7 +75,8 @@ FROM
         `b`
     HAVING `_copies` > 0
 )
-ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`;
+ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`
+COMMENT 'Kept by ch_sink, key (), digest 2308758b';
 
 -- view orders_history
 CREATE OR REPLACE VIEW `shop`.`orders_history` AS
@@ -98,7 +101,8 @@ FROM
 )
 ARRAY JOIN
     `_lives` AS `_came`,
-    arrayEnumerate(`_lives`) AS `_copy`;
+    arrayEnumerate(`_lives`) AS `_copy`
+COMMENT 'Kept by ch_sink, key (), digest fdbf16ca';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

@@ -24,7 +24,8 @@ SELECT
     `v`,
     `amt`
 FROM `shop`.`orders` FINAL
-WHERE `_sign` > 0;
+WHERE `_sign` > 0
+COMMENT 'Kept by ch_sink, digest 601e52c4';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

@@ -9,9 +9,11 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.floor import Floor
 from ch_sink.order import State
 from ch_sink.testing import Killed
+from tests.support.choose import each_value
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
 from tests.support.hand_tables import (
     COLLAPSING,
+    ENGINES,
     Make,
     delete,
     each_collapsing,
@@ -65,8 +67,7 @@ def test_case_04_rotation_and_failover_to_lower_file_numbers(make: Make, engine:
     assert fed.view() == [(1, "c")]
 
 
-@each_engine
-@pytest.mark.parametrize("inserts", [0, 1])
+@pytest.mark.parametrize(("inserts", "engine"), each_value([0, 1], ENGINES))
 def test_case_05_a_crash_between_insert_and_commit(make: Make, engine: str, inserts: int) -> None:
     fed = make(engine, more="p Int32", tail="PARTITION BY p")
     fed.feed([insert(1, "a", 100, p=1), insert(2, "b", 110, p=2)])
@@ -100,8 +101,7 @@ def test_case_06_an_update_cancels_exactly_the_stored_row(make: Make, engine: st
     assert stored[0] not in fed.query("SELECT id, v, toString(_version) FROM {t} GROUP BY ALL HAVING sum(_sign) > 0")
 
 
-@each_engine
-@pytest.mark.parametrize("cut", [1, 2, 3, 9])
+@pytest.mark.parametrize(("cut", "engine"), each_value([1, 2, 3, 9], ENGINES))
 def test_case_07_a_key_change_split_over_batches_and_back_again(make: Make, engine: str, cut: int) -> None:
     fed = make(engine)
     there = key_change(mysql("d", key(1), row(1, "a"), None, 200), mysql("c", key(2), None, row(2, "a"), 200))
@@ -112,8 +112,7 @@ def test_case_07_a_key_change_split_over_batches_and_back_again(make: Make, engi
     assert fed.view() == [(1, "a")]
 
 
-@each_engine
-@pytest.mark.parametrize("cut", [1, 2, 3, 9])
+@pytest.mark.parametrize(("cut", "engine"), each_value([1, 2, 3, 9], ENGINES))
 def test_case_07_two_keys_swapped_in_one_transaction(make: Make, engine: str, cut: int) -> None:
     """A deferred constraint: the delete of key 2's former owner comes after the create of its new one."""
     fed = make(engine)

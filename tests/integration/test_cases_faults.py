@@ -6,12 +6,12 @@ Neighbours are kept, nothing is skipped, and what stops the stream says so.
 from collections.abc import Iterator
 
 import pytest
-from urllib3.util import Timeout
 
 from ch_sink.clickhouse import Client, Retry
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
+from tests.support.choose import each_value
 from tests.support.endpoint import settings_for
 from tests.support.hand import Event, HandFed
 from tests.support.hand_tables import COLLAPSING, ENGINES, Make, delete, insert, row, signs, update
@@ -32,7 +32,6 @@ def proxy(clickhouse: EmbeddedClickHouse) -> Iterator[FaultyProxy]:
 def through(fed: HandFed, proxy: FaultyProxy, **changes: object) -> Client:
     """Let the stream reach the server through the proxy."""
     fed.client = Client(settings_for(proxy.url, **changes))
-    fed.client._driver.timeout = Timeout(connect=3.0, read=0.3)  # settings count whole seconds
     return fed.client
 
 
@@ -46,8 +45,7 @@ def exact(fed: HandFed, engine: str, want: dict[int, str]) -> None:
         assert fed.query("SELECT count(), uniqExact(_version) FROM {t}")[0][0] == len(fed.log[0])
 
 
-@every_engine
-@pytest.mark.parametrize("cut", [1, 3, 9])
+@pytest.mark.parametrize(("cut", "engine"), each_value([1, 3, 9], [*ENGINES, "append"]))
 def test_case_15_a_poison_record_goes_aside_and_its_neighbours_stay(make: Make, engine: str, cut: int) -> None:
     """The value that no column holds, and the JSON that is none: dead letters with column and reason."""
     fed = make(engine, more="n Nullable(Int8)", policy=LETTERS)
@@ -99,14 +97,15 @@ def test_case_15_too_many_parts_slow_the_stream_down_and_lose_nothing(make: Make
     exact(fed, engine, {1: "c", 2: "b"})
 
 
-@every_engine
-@pytest.mark.parametrize("fault", ["stall_answer", "drop_answer", "refuse"])
+@pytest.mark.parametrize(
+    ("fault", "engine"), each_value(["stall_answer", "drop_answer", "refuse"], [*ENGINES, "append"])
+)
 def test_case_15_a_time_out_behind_the_commit_stores_each_change_once(
     make: Make, engine: str, fault: str, proxy: FaultyProxy
 ) -> None:
     """The server has stored the block, and the client never hears of it: the repeat is dropped by its token."""
     fed = make(engine)
-    through(fed, proxy)
+    through(fed, proxy, timeout=1.0)
     events: list[Event] = [insert(i, "a", 100 + i) for i in range(6)]
     events += [update(row(i, "a"), row(i, "b"), 200 + i) for i in range(4)]
     events += [delete(row(3, "b"), 300)]
@@ -126,7 +125,7 @@ def test_case_15_a_task_that_fails_behind_the_commit_is_run_again_exactly(
     direct = fed.client
     fed.feed([insert(1, "a", 100), insert(2, "b", 110)])
     before = fed.states[0]
-    through(fed, proxy, retry=Retry(1))
+    through(fed, proxy, timeout=1.0, retry=Retry(1))
     proxy.faults.append("stall_answer")
     with pytest.raises(ClickHouseUnavailable, match="no answer within the time limit"):
         fed.feed([update(row(1, "a"), row(1, "c"), 200), delete(row(2, "b"), 210), insert(3, "d", 220)])

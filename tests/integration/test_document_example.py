@@ -8,6 +8,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
+from tests.support.choose import each_value
 from tests.support.hand import Event, HandFed, key_change, mysql
 
 pytestmark = pytest.mark.integration
@@ -51,8 +52,7 @@ def events() -> list[Event]:
     return [created, other, *moved, updated, deleted, Event(key(9, 1), None)]
 
 
-@pytest.mark.parametrize("cut", [100, 1, 3])
-@pytest.mark.parametrize("engine", TABLES)
+@pytest.mark.parametrize(("engine", "cut"), each_value(TABLES, [100, 1, 3]))
 def test_the_sbtest_example(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     fed = HandFed(client, database, own_tables, TABLES[engine], ("id", "k"), policy_of(on_bad_record="fail"))
     fed.feed(events(), cut=cut)

@@ -7,6 +7,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
+from tests.support.choose import each_value
 from tests.support.documents import Stream
 from tests.support.hand import Event, HandFed
 from tests.support.oracle_stream import LAYOUTS as ORDERS
@@ -42,8 +43,7 @@ def _document(data: bytes | None) -> Any:
     return None if data is None else json.loads(data)
 
 
-@pytest.mark.parametrize("cut", [1, 3, 100])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "cut"), each_value(ENGINES, [1, 3, 100]))
 def test_sqlserver(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     stream = sqlserver(BY_NAME, "schema", headers=cut == 3)
     fed = feed(client, database, own_tables, engine, stream, "substring(last_name, 1, 1)", cut)
@@ -53,8 +53,7 @@ def test_sqlserver(client: Client, database: str, own_tables: str, engine: str, 
     assert fed.view() == truth
 
 
-@pytest.mark.parametrize("cut", [1, 3, 100])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "cut"), each_value(ENGINES, [1, 3, 100]))
 def test_singlestore(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     layout = example("InternalId", "String")
     stream = singlestore(layout, (SAMPLE_ID, OTHER_ID, THIRD_ID), "InternalId", with_id=cut == 3)
@@ -64,8 +63,7 @@ def test_singlestore(client: Client, database: str, own_tables: str, engine: str
     assert fed.view() == [(OTHER_ID, 9)]
 
 
-@pytest.mark.parametrize("cut", [1, 100])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "cut"), each_value(ENGINES, [1, 100]))
 def test_oracle(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     orders = Orders(ORDERS[0])
     orders.send("r", 1, None, row(1, "new", "a CLOB"), 100, None)

@@ -8,6 +8,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
+from tests.support.choose import each_value
 from tests.support.collection import draw_collection, truth
 from tests.support.hand import Event, HandFed
 from tests.support.mongodb import SAMPLES, Description, event, key_of, sample, update_event
@@ -107,8 +108,7 @@ TRUTH: dict[str, tuple[Any, str | None, str | None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cut", [100, 1, 3])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "cut"), each_value(ENGINES, [100, 1, 3]))
 def test_the_documents_samples(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     fed = HandFed(
         client, database, own_tables, ddl(engine, SOURCE.format(document="String")), ("_id",),

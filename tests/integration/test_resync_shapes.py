@@ -97,6 +97,13 @@ def test_the_stream_goes_on_with_another_engine(
     goes_on(it)
 
 
+def test_a_users_own_view_outlives_another_shape(client: Client, database: str) -> None:
+    it = begun(client, database, "replacing")
+    client.command(f"CREATE OR REPLACE VIEW {database}.t_current AS SELECT id AS mine FROM {database}.t FINAL")
+    resynced(shaped(it, engine=EngineChoice.COLLAPSING), apply=True)
+    assert [row["name"] for row in client.rows(f"DESCRIBE TABLE {database}.t_current")] == ["mine"]
+
+
 def order_in(said: list[str]) -> list[str]:
     return [e for text in said if text.startswith("ORDER BY") for e in text.partition("-> (")[2][:-1].split(", ")]
 

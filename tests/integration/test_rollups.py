@@ -37,6 +37,12 @@ SAME = (
 )
 
 
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that differs is looked at again without waiting long."""
+    monkeypatch.setattr("ch_sink.trust.rollups._PAUSE", 0.02)
+
+
 def fed(client: Client, database: str, engine: str = "collapsing", *rollups: RollupChoice) -> Feed:
     """Half of the topic is read; a life ended between the rollup's insert and the table's."""
     feed = feed_of(client, database, "mariadb", "acct", engine, rollups=rollups or (BY_OWNER, BY_K))
@@ -125,6 +131,12 @@ def test_a_rollup_that_is_new_or_changed_is_filled_when_the_stream_opens(client:
 def test_a_name_that_another_table_has_is_refused(client: Client, database: str) -> None:
     client.command(f"CREATE TABLE {database}.by_k (k Int64) ENGINE = MergeTree ORDER BY k")
     with pytest.raises(TableError, match=r"rollups.by_k: .*by_k` exists, and is not a rollup of"):
+        fed(client, database)
+
+
+def test_a_users_own_view_is_not_replaced(client: Client, database: str) -> None:
+    client.command(f"CREATE VIEW {database}.by_k_current AS SELECT 1 AS mine")
+    with pytest.raises(TableError, match=r"rollups.by_k: .*by_k_current` exists, and is not a rollup of"):
         fed(client, database)
 
 

@@ -78,6 +78,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "key": ({"keys": "idd"}, "keys: the DataFrame has no column idd; did you mean id?"),
     "sequence": ({"sequence_by": "status"}, "sequence_by: column status is string, which is neither"),
     "words": ({"op": "status"}, "op: column status of 80 rows is none of insert"),
+    "images": (
+        {"ignore_null_updates_column_list": "status"},
+        "of 10 rows is none of insert, update_postimage, update_after, delete",
+    ),
     "both": ({"apply_as_deletes": "true"}, "op and apply_as_deletes exclude each other"),
     "left out": ({"except_column_list": "id"}, "except_column_list has id, which is one of the keys"),
 }

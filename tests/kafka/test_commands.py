@@ -282,10 +282,18 @@ def test_init_says_what_it_changed(config, client, database, capsys):
     assert {"unchanged  table kc", "unchanged  view kc_current", "unchanged  row policy ch_sink_kc"} <= set(lines)
     client.command(f"DROP ROW POLICY `ch_sink_kc` ON {database}.kc")
     client.command(f"ALTER TABLE {database}.kc DROP COLUMN amt")
-    client.command(f"CREATE OR REPLACE VIEW {database}.kc_current AS SELECT id FROM {database}.kc")
     assert leave("init", config(), "--apply") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert {"changed    alter kc", "changed    view kc_current", "unchanged  table ch_sink_ledger"} <= set(lines)
+    assert {"changed    alter kc", "unchanged  view kc_current", "unchanged  table ch_sink_ledger"} <= set(lines)
+    client.command(f"ALTER TABLE {database}.kc ADD COLUMN extra Nullable(Int64)")
+    leave("check", config())
+    assert "kc_current` no longer fits the table: it lacks column extra" in capsys.readouterr().out
+    client.command(f"CREATE OR REPLACE VIEW {database}.kc_current AS SELECT id FROM {database}.kc")
+    assert leave("init", config(), "--apply") == 0
+    assert "view kc_current is not one that ch_sink keeps and is left alone" in capsys.readouterr().err
+    assert [r["name"] for r in client.rows(f"DESCRIBE TABLE {database}.kc_current")] == ["id"]
+    leave("check", config())
+    assert "kc_current` is not one that ch_sink keeps" in capsys.readouterr().out
 
 
 def test_init_and_check_take_several_files(config, client, database, tmp_path, capsys):

@@ -19,6 +19,12 @@ BY_K = 'rollups:\n  by_k: {by: {k: k}, sum: {ids: id}, avg: {mean: id}, count: r
 BY_V = '  by_v: {by: {v: "substring(v, 1, 1)"}, count: rows}\n'
 
 
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that differs is looked at again without waiting long."""
+    monkeypatch.setattr("ch_sink.trust.rollups._PAUSE", 0.02)
+
+
 def test_a_rollup_is_made_kept_compared_and_joined_by_another(
     tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
 ) -> None:

@@ -94,9 +94,10 @@ def _expect_commits(client: Client, tables: list[EngineTable], history: History,
     ends = {tx[version % COMMIT >> 1]: version for version in versions}
     last = {version // COMMIT: number for number, version in sorted(ends.items())}
     assert len(last) > several  # some other draws hold one transaction only
-    for commit, number in last.items():
-        version = next(v for v in versions if v // COMMIT == commit)  # any version of the commit will do
-        assert shown(client, tables, f"_at_version(version = '{version}')", history) == moment(history, number)
+    firsts = {commit: next(v for v in versions if v // COMMIT == commit) for commit in last}  # any version will do
+    found = shown(client, tables, [f"_at_version(version = '{version}')" for version in firsts.values()], history)
+    for number, rows in zip(last.values(), found, strict=True):
+        assert rows == moment(history, number)
 
 
 def _expect_times(client: Client, tables: list[EngineTable], history: History, *, per_commit: bool) -> None:
@@ -106,21 +107,30 @@ def _expect_times(client: Client, tables: list[EngineTable], history: History, *
     assert stored.keys() == {time for _, time in rows}
     # What a snapshot reads has the time of reading, which changes of before may follow.
     ordered = per_commit and all(time <= later for (_, time), (_, later) in pairwise(rows))
-    for time in sorted({time for _, time in rows}):
-        wanted = at_time(history, time)
-        at = f"fromUnixTimestamp64Milli({time}, 'UTC')"
-        assert shown(client, tables, f"_at(at = {at})", history) == wanted
-        living = f"_history WHERE valid_from <= {at} AND ifNull(valid_to > {at}, 1)"
-        assert shown(client, tables, living, history) == wanted
+    times = sorted({time for _, time in rows})
+    texts = [f"fromUnixTimestamp64Milli({time}, 'UTC')" for time in times]
+    at = shown(client, tables, [f"_at(at = {text})" for text in texts], history)
+    living = [f"_history WHERE valid_from <= {text} AND ifNull(valid_to > {text}, 1)" for text in texts]
+    for time, found, lives in zip(times, at, shown(client, tables, living, history), strict=True):
+        assert found == lives == at_time(history, time)
         if ordered:
-            assert wanted == moment(history, max(tx for tx, own in rows if own <= time))
-    assert shown(client, tables, "_history WHERE valid_to IS NULL", history) == moment(history, max(rows)[0])
+            assert found == moment(history, max(tx for tx, own in rows if own <= time))
+    [now] = shown(client, tables, ["_history WHERE valid_to IS NULL"], history)
+    assert now == moment(history, max(rows)[0])
 
 
 TIMES = "SELECT toUnixTimestamp64Milli(_source_time) AS ms FROM {}"
 
 
-def shown(client: Client, tables: list[EngineTable], what: str, history: History) -> Counter[Key]:
+def shown(client: Client, tables: list[EngineTable], views: list[str], history: History) -> list[Counter[Key]]:
+    """What each of these views shows, of all tables together."""
     names = ", ".join(column.name for column in history.table.columns)
-    rows = client.rows(" UNION ALL ".join(f"SELECT {names} FROM {table.name}{what}" for table in tables))
-    return Counter(history.table.canonical(row) for row in rows)
+    parts = [
+        f"SELECT {place} AS place_, {names} FROM {table.name}{view}"
+        for place, view in enumerate(views)
+        for table in tables
+    ]
+    out: list[Counter[Key]] = [Counter() for _ in views]
+    for row in client.rows(" UNION ALL ".join(parts)):
+        out[row["place_"]][history.table.canonical(row)] += 1
+    return out

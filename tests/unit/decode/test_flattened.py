@@ -18,6 +18,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.sources import source_for
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
+from tests.support.choose import each_value
 from tests.support.decoding import replacing, table_of
 from tests.support.fixtures import Recorded, as_records, topic_of, topics
 from tests.support.harness import ENGINES
@@ -320,9 +321,10 @@ def by_partition(recorded: list[Recorded]) -> list[list[Recorded]]:
     return [[r for r in recorded if r.partition == p] for p in sorted({r.partition for r in recorded})]
 
 
-@pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("mode", ["tombstone", "rewrite", "rewrite-with-tombstone"])
-@pytest.mark.parametrize("where", ["fields", "headers"])
+@pytest.mark.parametrize(
+    ("where", "mode", "stream"),
+    each_value(["fields", "headers"], ["tombstone", "rewrite", "rewrite-with-tombstone"], STREAMS),
+)
 def test_recorded_streams_flattened_tell_what_their_envelopes_tell(stream: str, mode: Any, where: str) -> None:
     told = ("op", *POSITIONS[stream.split("-")[0]])
     smt = Flatten(mode, add_fields=told if where == "fields" else (), add_headers=told if where == "headers" else ())

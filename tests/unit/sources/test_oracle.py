@@ -4,13 +4,13 @@ import pytest
 
 from ch_sink.model.policy import policy_of
 from tests.model.shapes import Layout
+from tests.support.choose import each_value
 from tests.support.documents import KEYED, faults_of, rows_of, run_of
 from tests.support.hand import PLACEHOLDER
 from tests.support.oracle_stream import LAYOUTS, Orders, row
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
-@pytest.mark.parametrize("engine", KEYED)
+@pytest.mark.parametrize(("engine", "layout"), each_value(KEYED, LAYOUTS))
 def test_snapshot_lobs_moves_and_key_changes_equal_the_table(engine: str, layout: Layout) -> None:
     orders = Orders(layout)
     orders.send("r", 1, None, row(1, "new", "first notes"), 100, None)

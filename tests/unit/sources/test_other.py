@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.model.shapes import Column, Layout, TableShape
+from tests.support.choose import each_value
 from tests.support.documents import KEYED, Stream, faults_of
 from tests.support.hand import PLACEHOLDER
 
@@ -48,8 +49,7 @@ def stream(layout: Layout) -> Stream:
     return out
 
 
-@pytest.mark.parametrize("partition_by", [None, "place"], ids=["by key", "by place"])
-@pytest.mark.parametrize("engine", KEYED)
+@pytest.mark.parametrize(("engine", "partition_by"), each_value(KEYED, [None, "place"]))
 def test_the_table_equals_its_source(engine: str, partition_by: str | None) -> None:
     layout = Layout("l", TABLE, ("id",), partition_by)
     for seed in range(8):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.model.shapes import Column, Layout, TableShape
+from tests.support.choose import each_value
 from tests.support.documents import KEYED, Stream, faults_of
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
 
@@ -99,16 +100,14 @@ MYSQL_TRUTH = [row(1, "last", None, place=3), row(4, "four 1"), row(6, "n3", pla
 GTIDS = [None, "24bc7850-2c16-11e6-a073-0242ac110002:9", "24bc7850-2c16-11e6-a073-0242ac110002:tag:1", "0-22301-17"]
 
 
-@pytest.mark.parametrize("layout", [BY_KEY, BY_PLACE], ids=lambda layout: layout.name)
-@pytest.mark.parametrize("engine", KEYED)
+@pytest.mark.parametrize(("engine", "layout"), each_value(KEYED, [BY_KEY, BY_PLACE]))
 def test_postgres_bootstrap_and_changes_equal_the_table(engine: str, layout: Layout) -> None:
     stream = postgres_stream(layout)
     for seed in SEEDS:
         assert faults_of(stream.history(POSTGRES_TRUTH, 1 + seed % 3), engine, seed) == [], seed
 
 
-@pytest.mark.parametrize("layout", [BY_KEY, BY_PLACE], ids=lambda layout: layout.name)
-@pytest.mark.parametrize("engine", KEYED)
+@pytest.mark.parametrize(("engine", "layout"), each_value(KEYED, [BY_KEY, BY_PLACE]))
 def test_mysql_bootstrap_and_changes_equal_the_table(engine: str, layout: Layout) -> None:
     for seed in SEEDS:
         stream = mysql_stream(layout, GTIDS[seed % len(GTIDS)])
@@ -149,8 +148,9 @@ def test_toast_columns_that_did_not_change_keep_the_stored_value(engine: str) ->
         assert faults_of(stream.history([row(1, "c8", LONG)], 1), engine, seed) == [], seed
 
 
-@pytest.mark.parametrize("layout", [BY_KEY, BY_PLACE], ids=lambda layout: layout.name)
-@pytest.mark.parametrize("engine", [name for name in KEYED if name != "append"])
+@pytest.mark.parametrize(
+    ("engine", "layout"), each_value([name for name in KEYED if name != "append"], [BY_KEY, BY_PLACE])
+)
 def test_bootstrap_by_rows_that_were_loaded_by_other_means(engine: str, layout: Layout) -> None:
     """The rows stand there at version 0; the changes since, placeholders and moves included, are applied to them."""
     stored = [row(1, "one"), row(2, "two"), row(3, "three", place=1), row(7, "seven")]

@@ -10,6 +10,7 @@ from ch_sink.model.change import Records
 from ch_sink.table.ddl import create_table
 from ch_sink.table.spec import TableSpec
 from tests.model.wire import dumps
+from tests.support.choose import each_value
 from tests.support.documents import FOLDER, KEYED, decode, faults_of, sample
 from tests.support.singlestore_stream import OTHER_ID, SAMPLE_ID, THIRD_ID, example, in_partitions, singlestore
 
@@ -23,10 +24,9 @@ def test_every_sample_can_be_read() -> None:
         assert isinstance(sample(*name.split("/")), dict), name
 
 
-@pytest.mark.parametrize("partitioned", [False, True])
-@pytest.mark.parametrize("with_id", [False, True], ids=["key alone", "populate.internal.id"])
-@pytest.mark.parametrize("numeric", [False, True], ids=["text", "int64"])
-@pytest.mark.parametrize("engine", KEYED)
+@pytest.mark.parametrize(
+    ("engine", "numeric", "with_id", "partitioned"), each_value(KEYED, [False, True], [False, True], [False, True])
+)
 def test_singlestore_stream_equals_its_table(engine: str, numeric: bool, with_id: bool, partitioned: bool) -> None:
     name = "internalId" if numeric else "InternalId"
     ids = (1125899906842624, 1125899906842625, 2**62) if numeric else (SAMPLE_ID, OTHER_ID, THIRD_ID)

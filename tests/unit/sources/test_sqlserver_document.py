@@ -6,16 +6,17 @@ import pytest
 
 from ch_sink.model.change import Skipped
 from tests.model.shapes import Layout
+from tests.support.choose import each_value
 from tests.support.documents import KEYED, decode, faults_of, sample
 from tests.support.sqlserver_stream import BY_NAME, CUSTOMERS, SQLSERVER_TRUTH, Encoding, sqlserver
 
 SEEDS = range(3)
 
 
-@pytest.mark.parametrize("headers", [True, False], ids=["headers", "no headers"])
-@pytest.mark.parametrize("encoding", ["schema", "plain"])
-@pytest.mark.parametrize("layout", [CUSTOMERS, BY_NAME], ids=lambda layout: layout.name)
-@pytest.mark.parametrize("engine", KEYED)
+@pytest.mark.parametrize(
+    ("engine", "layout", "encoding", "headers"),
+    each_value(KEYED, [CUSTOMERS, BY_NAME], ["schema", "plain"], [True, False]),
+)
 def test_sqlserver_stream_equals_its_table(engine: str, layout: Layout, encoding: Encoding, headers: bool) -> None:
     stream = sqlserver(layout, encoding, headers=headers)
     for seed in SEEDS:
@@ -23,8 +24,9 @@ def test_sqlserver_stream_equals_its_table(engine: str, layout: Layout, encoding
         assert faults_of(history, engine, seed) == [], seed
 
 
-@pytest.mark.parametrize("serials", [("1", "2"), (1, 1), (None, None), (2, 1)], ids=str)
-@pytest.mark.parametrize("engine", ["replacing", "versioned"])
+@pytest.mark.parametrize(
+    ("engine", "serials"), each_value(["replacing", "versioned"], [("1", "2"), (1, 1), (None, None), (2, 1)])
+)
 def test_sqlserver_serial_numbers_order_nothing(engine: str, serials: tuple[Any, Any]) -> None:
     """Numbers, texts, ties, none, and (``data.query.mode=direct``) against the order of sending."""
     stream = sqlserver(BY_NAME, "plain", headers=False, serials=serials)

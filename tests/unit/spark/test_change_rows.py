@@ -14,10 +14,13 @@ from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP, RowDecoder
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
+from ch_sink.order import State
 from ch_sink.order.sequence import Rules
 from ch_sink.pipeline.target import Target
+from ch_sink.spark import change_rows
 from ch_sink.spark.change_feed import OPS
-from ch_sink.spark.change_rows import ChangeRows, _Numbered
+from ch_sink.spark.change_rows import ChangeRows, _Numbered, numbered
+from ch_sink.spark.data_source import _coded, _Plan
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.spark.stored_versions import Newer, expect_served, expect_stated_versions
 from ch_sink.stream.ports import StreamPorts
@@ -181,11 +184,73 @@ def test_a_repeated_batch_stores_nothing() -> None:
     assert fed.current() == truth
 
 
-def test_nulls_of_updates_keep_what_was_there() -> None:
+def drawn_partial_updates(rng: random.Random) -> tuple[list[Change], dict[int, str | None]]:
+    """Changes in which a null of an update leaves the value as it is, and the table at their end."""
+    rows: dict[int, str | None] = {}
+    feed: list[Change] = []
+    for commit in range(1, rng.randint(5, 25)):
+        for at in sorted(rng.sample(range(1, 7), rng.randint(1, 5))):
+            op = rng.choice(["insert", "update_postimage", "update_postimage", "delete"])
+            value = rng.choice([None, f"v{commit}"])
+            feed.append((op, commit, at, value))
+            if op == "delete":
+                rows.pop(at, None)
+            else:
+                rows[at] = rows.get(at) if value is None and op != "insert" else value
+    return feed, rows
+
+
+@pytest.mark.parametrize(("chunk", "deaths"), [(2, 0.03), (50_000, 0.2)])
+def test_nulls_of_updates_keep_the_value_however_the_feed_is_cut(
+    chunk: int, deaths: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_rows, "_ROWS", chunk)
+    for seed in range(12):
+        rng = random.Random(seed)
+        feed, truth = drawn_partial_updates(rng)
+        fed = Feed(ignored=frozenset({"v"}), deaths=deaths, seed=seed)
+        at = 0
+        while at < len(feed):
+            end = at + rng.randint(1, 12)
+            fed.apply(feed[at:end])
+            if rng.random() < 0.2:
+                fed.apply(feed[max(0, at - 5) : end])
+            at = end
+        assert fed.current() == truth, seed
+        assert not fed.memory.dead_letters.list(), seed
+
+
+def test_updates_insert_no_null_where_the_column_holds_none() -> None:
     fed = Feed(ignored=frozenset({"v"}))
-    fed.apply([("insert", 1, 1, "a"), ("insert", 1, 2, "b")])
-    fed.apply([("update_postimage", 2, 1, None), ("update_postimage", 2, 2, "c"), ("insert", 2, 3, None)])
-    assert fed.current() == {1: "a", 2: "c", 3: None}
+    strict = [Column("v", "String") if c.name == "v" else c for c in fed.memory.detected.columns]
+    fed.memory.detected = replace(fed.memory.detected, columns=tuple(strict))
+    fed.apply([("insert", 1, 1, "a"), ("insert", 1, 2, None), ("update_postimage", 1, 3, None)])
+    fed.apply([("update_postimage", 2, 1, None)])
+    assert fed.current() == {1: "a"}
+    reasons = sorted(found.letter.reason for found in fed.memory.dead_letters.list())
+    assert reasons[0].startswith(
+        "column 'v' is null in the update, the table's column cannot hold null, and no earlier"
+    )
+    assert reasons[1:] == ["column v: null, and the table's column cannot hold null"]
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 54])
+def test_numbers_that_no_version_holds_are_refused(number: int) -> None:
+    fed = Feed()
+    with pytest.raises(ConfigError, match=f"sequence_by: {number} is outside of 0 to 2\\^54 - 1"):
+        fed.apply([("insert", 1, 1, "a"), ("insert", number, 1, "b")])
+    assert fed.stream is not None
+    fed.stream.close()
+    fed.stream = None
+    fed.apply([("insert", 1, 1, "a")])
+    assert fed.current() == {1: "a"}
+    kinds = {"id": "bigint", "v": "string", "at": "bigint"}
+    plan = _Plan("", table(), ("id",), "at", None, frozenset({"at"}), kinds)
+    rows = pa.RecordBatch.from_pydict({"id": [1, 1], "v": ["a", "b"], "at": [1, number]})
+    task = RangeTask("s", "changes", "changes", 0, table(), 0, 1 << 40, State())
+    [written] = numbered(task, iter([_coded(plan, rows)]), 0, ("id",))
+    with pytest.raises(ConfigError, match="is outside of 0"):
+        RowDecoder(table(), ("id",)).decode(written.records)
 
 
 def test_values_that_do_not_fit_are_dead_letters() -> None:
@@ -195,7 +260,7 @@ def test_values_that_do_not_fit_are_dead_letters() -> None:
     fed.apply([("insert", 1, 1, "a"), ("insert", 1, 1000, "b")])
     assert fed.current() == {1: "a"}
     [stored] = fed.memory.dead_letters.list()
-    assert "column id: Integer value 1000 not in range" in stored.letter.reason
+    assert "column id: 1000 does not fit Int8" in stored.letter.reason
     assert json.loads(stored.letter.key or b"") == {"id": 1000}
 
 

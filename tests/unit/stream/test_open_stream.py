@@ -74,7 +74,7 @@ def test_a_job_killed_between_the_column_and_its_view_leaves_the_view_to_the_nex
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(Evolution, "_recreate_view", dies)
+        patch.setattr(Evolution, "_recreate_views", dies)
         with pytest.raises(Died):
             schema_changes(client, database, ledger).carry_out(table, [BARRIER])
     table = detect(client, database, "t", policy_of())
@@ -91,6 +91,43 @@ def test_a_view_is_left_alone_where_nothing_was_begun(client: Client, database: 
     client.command(f"CREATE OR REPLACE VIEW {database}.t_current AS SELECT id FROM {database}.t FINAL")
     assert schema_changes(client, database, ledger).finish(table) == table
     assert shown(client, database) == ["id"]
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        "MODIFY COLUMN v Nullable(Int64)",
+        "ADD COLUMN extra Nullable(String) AFTER v",
+        "DROP COLUMN w",
+        "RENAME COLUMN w TO renamed",
+    ],
+)
+@pytest.mark.parametrize("engine", ["replacing", "append"])
+def test_views_follow_a_table_that_was_altered_by_hand(
+    client: Client, database: str, engine: str, altered: str
+) -> None:
+    text = SourceType("string", optional=True)
+    schema = RowSchema((KEY, Field("v", SourceType("int16")), Field("w", text)), (KEY,))
+    make_table(client, database, "t", schema, engine=engine, policy=policy_of())
+    client.command(f"ALTER TABLE {database}.t {altered}")
+    table = schema_changes(client, database, MemoryLedger("s")).finish(detect(client, database, "t", policy_of()))
+    stored = {c.name: c.type for c in table.stored_columns}
+    views = ["t_current", "t_history"] if engine == "append" else ["t_current"]
+    for view in views:
+        described = {r["name"]: r["type"] for r in client.rows(f"DESCRIBE TABLE {database}.{view}")}
+        assert {n: k for n, k in described.items() if n not in ("valid_from", "valid_to", "_version", "_op")} == stored
+    if engine == "append":
+        assert client.rows(f"SELECT {', '.join(stored)} FROM {database}.t_at_version(version = 1)") == []
+        assert client.rows(f"SELECT {', '.join(stored)} FROM {database}.t_at(at = '2026-01-01 00:00:00')") == []
+
+
+def test_a_view_that_fits_is_not_created_again(client: Client, database: str) -> None:
+    made(client, database, "append")
+    looked = "SELECT name, toString(uuid) AS id FROM system.tables WHERE database = {d:String} ORDER BY name"
+    before = client.rows(looked, {"d": database})
+    schema_changes(client, database, MemoryLedger("s")).finish(detect(client, database, "t", policy_of()))
+    assert client.rows(looked, {"d": database}) == before
+    assert len(before) > 4
 
 
 def test_a_type_that_another_stream_has_widened_further_stays(client: Client, database: str) -> None:

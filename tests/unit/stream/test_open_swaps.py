@@ -5,6 +5,7 @@ released change opened outlives the process. And the same where versions hold Ka
 import pytest
 
 from ch_sink.testing import POINTS, Kill
+from tests.support.choose import each_value
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.harness import VERSIONS
 from tests.support.memory_fed import MemoryFed
@@ -44,9 +45,7 @@ def stored(engine: str, version: str = "UInt128", partitions: int = 2) -> Memory
 SWAPPED = {1: "two", 2: "one"}
 
 
-@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize(("dies", "engine", "version"), each_value([False, True], ENGINES, ["UInt128", "UInt64"]))
 def test_a_swap_opened_by_a_released_change_is_known_to_the_next_life(engine: str, version: str, dies: bool) -> None:
     fed, (one, two) = stored(engine, version), swap()
     fed.feed(1, one[2])  # waits for the row of key 1
@@ -59,9 +58,14 @@ def test_a_swap_opened_by_a_released_change_is_known_to_the_next_life(engine: st
     assert fed.view() == SWAPPED
 
 
-@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("point", ["after release", "before release", "after pending", "before results", "after step"])
+@pytest.mark.parametrize(
+    ("point", "engine", "version"),
+    each_value(
+        ["after release", "before release", "after pending", "before results", "after step"],
+        ENGINES,
+        ["UInt128", "UInt64"],
+    ),
+)
 def test_a_release_inside_a_range_whose_batch_dies(engine: str, version: str, point: str) -> None:
     """The value arrives from a partition whose result is already stored; the range that releases is run again."""
     fed, (one, two) = stored(engine, version), swap()
@@ -74,8 +78,7 @@ def test_a_release_inside_a_range_whose_batch_dies(engine: str, version: str, po
     assert fed.view() == {**SWAPPED, 3: "three"}
 
 
-@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "version"), each_value(ENGINES, ["UInt128", "UInt64"]))
 def test_both_halves_of_the_key_wait_and_the_batch_that_releases_them_dies(engine: str, version: str) -> None:
     fed, (one, two) = stored(engine, version), swap()
     fed.feed(1, one[2])
@@ -87,8 +90,7 @@ def test_both_halves_of_the_key_wait_and_the_batch_that_releases_them_dies(engin
     assert fed.view() == {**SWAPPED, 3: "three"}
 
 
-@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "version"), each_value(ENGINES, ["UInt128", "UInt64"]))
 def test_a_swap_that_is_over_is_forgotten(engine: str, version: str) -> None:
     """The next change of that key is a delete of its own row."""
     fed, (one, two) = stored(engine, version), swap()
@@ -117,8 +119,7 @@ def swapped_at_once(engine: str, version: str) -> tuple[MemoryFed, list[Event]]:
     return stored(engine, version, partitions=1), [*one, *two]
 
 
-@EVERY
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("version", "engine"), each_value(VERSIONS, [*ENGINES, "collapsing"]))
 def test_every_version_type_tells_a_swap_from_a_row_that_moves_on(engine: str, version: str) -> None:
     for cut in (None, 1, 3, 4):
         fed, events = swapped_at_once(engine, version)

@@ -212,6 +212,10 @@ def test_a_partition_with_a_long_backlog_keeps_live_ones_of_its_stream_waiting_f
     assert len(sizes) == 6
     assert max(sizes) < 200_000
     assert all(end - start <= 2 for partition, start, end in job.read["long"] if partition)
+    quiet = MemoryJob()
+    quiet.add("long", 1_000_000, 1)
+    assert quiet.run(limit=1_000_000, stopping=lambda: quiet.lanes.clock > 30) == {}
+    assert max(end - start for _, start, end in quiet.read["long"]) <= 200_000, "the other partition is live, too"
     even = MemoryJob()
     even.add("long", 400_000, 600_000)
     assert even.run(limit=1_000_000, stopping=lambda: even.lanes.clock > 30) == {}

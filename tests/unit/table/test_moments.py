@@ -34,7 +34,7 @@ class Change:
 def make(engine: Engine, schema: RowSchema, changes: list[Change]) -> None:
     engine.run("DROP TABLE IF EXISTS t.orders SYNC")
     engine.run(create_table(schema, SPEC))
-    for view in views_of(made_table(schema, SPEC), [f.name for f in schema.key], SPEC):
+    for view in views_of(made_table(schema, SPEC), [f.name for f in schema.key], SPEC.cluster):
         engine.run(view.sql)
     rows = [
         f"({c.row[0]}, {'NULL' if c.row[1] is None else repr(c.row[1])}, '{'d' if c.sign < 0 else 'u'}', {c.sign}, "

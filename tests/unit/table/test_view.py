@@ -24,7 +24,7 @@ BASE = TableSpec("t", "orders", partition_by="p")
 def make(engine: ClickHouse, schema: RowSchema, spec: TableSpec) -> None:
     engine.run("DROP TABLE IF EXISTS t.orders SYNC")
     engine.run(create_table(schema, spec))
-    for view in views_of(made_table(schema, spec), [f.name for f in schema.key], spec):
+    for view in views_of(made_table(schema, spec), [f.name for f in schema.key], spec.cluster):
         engine.run(view.sql)
 
 
@@ -135,7 +135,7 @@ def test_a_detected_table_gets_the_views_of_a_made_one(engine: ClickHouse, choic
     make(engine, SCHEMA, spec)
     row: dict[str, Any] = engine.rows(DETECT_SQL, {"database": "t", "table": "orders"})[0]
     made = [s for s in init_statements(SCHEMA, spec) if s.kind == "view"]
-    assert views_of(assemble(row, policy_of()), ("id",), spec) == made
+    assert views_of(assemble(row, policy_of()), ("id",), spec.cluster) == made
 
 
 def test_a_detected_table_is_the_one_that_was_asked_for(engine: ClickHouse) -> None:
