@@ -63,10 +63,10 @@ class MemoryTable:
         if token in self.tokens or not insert.rows.num_rows:
             return 0
         self.tokens.add(token)
-        if self._schema is None:
-            self._schema = insert.rows.schema
-        elif insert.rows.schema.names != self._schema.names:
-            self._schema = pa.unify_schemas([self._schema, insert.rows.schema])
+        self._schema = insert.rows.schema if self._schema is None else self._schema
+        for column in insert.rows.schema:
+            if column.name not in self._schema.names:
+                self._schema = self._schema.append(column)
         self.put(rows)
         return int(insert.rows.num_rows)
 

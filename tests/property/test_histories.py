@@ -109,7 +109,7 @@ def test_quick_cases_reach_every_engine_layout_connector_and_knob() -> None:
         met.update([case.engine, case.knobs, case.decoder, history.layout.name, history.connector, history.identity])
         met["killed"] += any(batch.faults for batch in plan)
     wanted = {*ENGINES, *KNOBS, *LAYOUTS, "product", "plain", *CONNECTORS, *BY_NAME, "killed"}
-    wanted.remove("short")  # of fault scripts only
+    wanted -= {"short", "wide"}  # of fault scripts only
     assert {name: met[name] for name in wanted if met[name] < 4} == {}
 
 
