@@ -58,6 +58,7 @@ class Application:
         """Calls whose tasks may run."""
         self._called = 0.0
         """When the last one ended."""
+        self._slots = 1
         self._closed = threading.Event()
 
     def add(self, config: Config) -> None:
@@ -76,8 +77,14 @@ class Application:
         return "starting Spark" if self._starting else ""
 
     def slots(self) -> int:
-        """How many tasks run at once; 1 as long as that is not known."""
-        return self._executor.slots if self._executor is not None else 1
+        """How many tasks run at once; 1 as long as that is not known.
+
+        Of a Spark that has died the last number: the next call of `execute` finds out, and no stream is blamed.
+        """
+        if self._executor is not None:
+            with suppress(Exception):
+                self._slots = self._executor.slots
+        return self._slots
 
     def execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """See Execute. Raises SparkLost, from then on always, if Spark runs no tasks any more."""
