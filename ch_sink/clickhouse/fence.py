@@ -9,7 +9,8 @@ registered may still finish: the newer one kills and awaits those before it look
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,7 +32,6 @@ from ch_sink.types.sql import literal, quote
 __all__ = [
     "CLAIM_BITS",
     "SETTINGS",
-    "SUPERSEDED",
     "ClickHouseFence",
     "GroupFence",
     "await_earlier_inserts",
@@ -41,6 +41,7 @@ __all__ = [
     "needs_query",
     "rank",
     "readable",
+    "under",
     "with_defaults",
 ]
 
@@ -108,9 +109,7 @@ class ClickHouseFence:
 
     def check_claim(self) -> None:
         """Raises LedgerConflict if another job has claimed the stream since the task was planned."""
-        newest = self.newest_claim()
-        if self.claim is not None and (newest is None or newest.run_id != self.claim.run_id):
-            raise displaced(self.stream, newest)
+        _expect_newest(self.stream, self.claim, self.newest_claim())
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +159,30 @@ class GroupFence:
         )
 
     def check(self) -> None:
-        newest = self.newest_claim()
-        if self.claim is not None and (newest is None or newest.run_id != self.claim.run_id):
-            raise displaced(self.stream, newest)
+        _expect_newest(self.stream, self.claim, self.newest_claim())
         if not self.table.rows(f"SELECT {self.condition} AS holds")[0]["holds"]:
             raise superseded(self.stream, min(self.partitions))
 
 
-SUPERSEDED = frozenset({395, 394})
+def _expect_newest(stream: str, claim: Claim | None, newest: Claim | None) -> None:
+    if claim is not None and (newest is None or newest.run_id != claim.run_id):
+        raise displaced(stream, newest)
+
+
+_SUPERSEDED = frozenset({395, 394})
 """FUNCTION_THROW_IF_VALUE_IS_NON_ZERO, QUERY_WAS_CANCELLED: what a superseded insert may end with."""
+
+
+@contextmanager
+def under(fence: Fence | None) -> Iterator[None]:
+    """Send a statement of this execution: if the server refuses it because of the fence, LedgerConflict says so."""
+    try:
+        yield
+    except ClickHouseError as error:
+        if fence is not None and error.code in _SUPERSEDED:
+            fence.check()
+        raise
+
 
 SETTINGS: dict[str, str | int] = {
     # One block: what is read is not cut, and nothing is spread over threads.

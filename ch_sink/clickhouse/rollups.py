@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fence import SETTINGS, SUPERSEDED, await_earlier_inserts, fenced, input_type, readable
+from ch_sink.clickhouse.fence import SETTINGS, await_earlier_inserts, fenced, input_type, readable, under
 from ch_sink.clickhouse.settings import EVERY_TYPE
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed, TableError
 from ch_sink.model.policy import ColumnPolicy
@@ -167,7 +167,7 @@ def _fill(client: Client, table: TargetTable, rollup: Rollup, fence: Fence, *, e
     name = f"{rollup.choice.name}{_FILLING}{fence.execution}"
     fence.check()
     client.command(rollup.create(name), doing=f"create {name}")
-    try:
+    with under(fence):
         client.command(
             rollup.fill(name, fence.condition),
             settings={**EVERY_TYPE, "use_query_cache": 0, "insert_deduplicate": 0},
@@ -176,10 +176,6 @@ def _fill(client: Client, table: TargetTable, rollup: Rollup, fence: Fence, *, e
             again=False,
             query_id=fence.query_id,
         )
-    except ClickHouseError as error:
-        if error.code in SUPERSEDED:
-            fence.check()
-        raise
     own = f"{quote(rollup.database)}.{quote(name)}"
     swap = f"EXCHANGE TABLES {own} AND {rollup.qualified}" if exists else f"RENAME TABLE {own} TO {rollup.qualified}"
     client.command(swap, doing=f"put rollup {rollup.choice.name} in place", again=False)
@@ -218,7 +214,7 @@ def roll_up(
     shown = ", ".join(f"{_stored(table, block, name)} AS {quote(name)}" for name in names)
     sent = fenced([(name, input_type(table, block, name)) for name in names], condition)
     query = rollup.sums_of(f"(SELECT {shown} FROM ({sent}))", quote(rollup.sign))
-    try:
+    with under(fence):
         client.insert(
             rollup.qualified,
             block,
@@ -227,10 +223,6 @@ def roll_up(
             query=([name for name, _ in rollup.columns], query),
             query_id=fence.query_id if fence is not None and condition else "",
         )
-    except ClickHouseError as error:
-        if fence is not None and error.code in SUPERSEDED:
-            fence.check()
-        raise
 
 
 def _stored(table: TargetTable, rows: pa.Table, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.failures import RETRYABLE_CODES, Retry
-from ch_sink.clickhouse.fence import SUPERSEDED, await_earlier_inserts
+from ch_sink.clickhouse.fence import await_earlier_inserts, under
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
@@ -246,12 +246,8 @@ class ClickHouseTableAdmin:
         sql = truncate_statement(table, version, version_column, last.condition)
         settings: dict[str, str | int] = {"use_query_cache": 0, "select_sequential_consistency": 1}
         doing = f"truncate {table.qualified}"
-        try:
+        with under(last):
             self.client.command(sql, settings=settings, of=table, doing=doing, again=False, query_id=last.query_id)
-        except ClickHouseError as error:
-            if error.code in SUPERSEDED:
-                last.check()
-            raise
 
     def highest_version(self, table: TargetTable) -> int:
         return max_version(self.client, table, empty=-1, condition=own_rows(table, self.policy.columns))

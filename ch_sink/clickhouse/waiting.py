@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import conform_table, from_stream, one_batch, to_stream
 from ch_sink.clickhouse.client import Client, Keys
-from ch_sink.clickhouse.fence import SETTINGS, SUPERSEDED, fenced
+from ch_sink.clickhouse.fence import SETTINGS, fenced, under
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
-from ch_sink.errors import ClickHouseError
 from ch_sink.model.change import HandoverId
 from ch_sink.ports import AppliedSwap, Fence, HandedOver, PendingRecord
 from ch_sink.table.model import TargetTable
@@ -196,14 +195,10 @@ class ClickHousePending:
             stored.insert(rows)
             return
         query = fenced([(name, _TYPES[name]) for name in _SCHEMA.names], fence.condition)
-        try:
+        with under(fence):
             self.client.insert(
                 stored.qualified, rows, settings=_FENCED, query=(rows.column_names, query), query_id=fence.query_id
             )
-        except ClickHouseError as error:
-            if error.code in SUPERSEDED:
-                fence.check()
-            raise
 
     def open(self, topic_id: str, partition: int) -> list[PendingRecord]:
         found = self._stored.arrow(_OPEN, self._named(topic_id, partition))

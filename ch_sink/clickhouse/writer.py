@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.failures import Retry
-from ch_sink.clickhouse.fence import SETTINGS, SUPERSEDED, fenced_query, needs_query, readable
+from ch_sink.clickhouse.fence import SETTINGS, fenced_query, needs_query, readable, under
 from ch_sink.clickhouse.rollups import roll_up
-from ch_sink.errors import ClickHouseError, TableError
+from ch_sink.errors import TableError
 from ch_sink.ports import Fence, Insert
 from ch_sink.table.model import Family, TargetTable
 
@@ -121,11 +121,7 @@ class ClickHouseWriter:
         options["settings"] = {**options["settings"], **SETTINGS}
         query = fenced_query(self._table, rows, condition)
         query_id = fence.query_id if fence is not None and condition else ""
-        try:
+        with under(fence):
             return self._client.insert(
                 self._table.qualified, rows, **options, query=(rows.column_names, query), query_id=query_id
             )
-        except ClickHouseError as error:
-            if fence is not None and error.code in SUPERSEDED:
-                fence.check()
-            raise
