@@ -11,6 +11,14 @@ __all__ = ["cancel", "context_of", "describe", "lacks_executors", "offered", "sl
 _ROWS = 4096
 """Rows that are spread over the default parallelism; a cluster with more slots than this is used in part."""
 
+_GROWTH = (
+    "spark.dynamicAllocation.enabled",
+    "spark.dynamicAllocation.maxExecutors",
+    "spark.executor.cores",
+    "spark.task.cpus",
+)
+"""The settings that say how many tasks are worth offering to a cluster that can grow."""
+
 
 def context_of(spark: "SparkSession") -> Any:
     """The SparkContext of a classic session, None for one of Spark Connect."""
@@ -53,7 +61,9 @@ def slots_of(spark: "SparkSession") -> int:
     jvm = context._jsc.sc()
     # The default parallelism knows no cores that a task needs, is 2 at least, and may be set to something else.
     now = int(jvm.maxNumConcurrentTasks(jvm.resourceProfileManager().defaultResourceProfile()))
-    return offered(now, dict(context.getConf().getAll()))
+    # One by one: each batch asks, and a whole configuration comes from the JVM in hundreds of calls.
+    found = {name: spark.conf.get(name, None) for name in _GROWTH}
+    return offered(now, {name: value for name, value in found.items() if value is not None})
 
 
 def offered(now: int, conf: Mapping[str, str]) -> int:
