@@ -145,7 +145,7 @@ def reads(client: Client, server: int, stored: int) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks rollups")
-    parser.add_argument("--changes", type=int, default=400_000)
+    parser.add_argument("--changes", type=int, default=1_600_000)
     parser.add_argument("--chunk", type=int, default=50_000, help="offsets of a chunk")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--stored", type=int, default=10_000_000, help="rows of the table that is read")
@@ -164,8 +164,9 @@ def main(arguments: Sequence[str]) -> None:
             for rollups in ((), ROLLUPS):
                 work = (client, f"t{number}_{len(rollups)}", rollups, records, given.chunk)
                 spent.append(measured(clickhouse.pid, work))
-                client.command("DROP TABLE IF EXISTS b.by_day SYNC")
-                client.command("DROP TABLE IF EXISTS b.by_country SYNC")
+                for name in ("by_day", "by_country"):
+                    client.command(f"DROP TABLE IF EXISTS b.{name} SYNC")
+                    client.command(f"DROP VIEW IF EXISTS b.{name}_current")
             if number:
                 print(f"{number:>5} {spent[0]:>9.2f} {spent[1]:>9.2f} {spent[1] / spent[0] - 1:>7.1%}", flush=True)
         reads(client, clickhouse.pid, given.stored)

@@ -233,4 +233,6 @@ def _stored(table: TargetTable, rows: pa.Table, name: str) -> str:
     if rows.column(name).null_count and not parse_type(column.type).nullable:
         default = column.default_expression or f"defaultValueOfTypeName({literal(sent_type(column.type))})"
         value = f"ifNull({value}, CAST({default}, {literal(sent_type(column.type))}))"
+    elif input_type(table, rows, name) == column.type:
+        return value
     return f"CAST({value}, {literal(column.type)})"
