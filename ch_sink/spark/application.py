@@ -21,8 +21,6 @@ from ch_sink.wiring.process import Stop, Stopped
 if TYPE_CHECKING:
     from ch_sink.spark.executor import SparkExecutor
 
-__all__ = ["Application"]
-
 log = logging.getLogger("ch_sink")
 
 _START_SECONDS = 15.0

@@ -14,8 +14,6 @@ from ch_sink.spark.probe import expect_equipped, runs_tasks
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult, tried
 from ch_sink.wiring.worker import Work, fetched_together, garbage, packed, run_configured, run_group
 
-__all__ = ["SparkExecutor"]
-
 _SCHEMA = "task long, result binary"
 _NAMED = 3
 """Streams that the description of a job names."""

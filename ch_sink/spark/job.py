@@ -23,8 +23,6 @@ from ch_sink.wiring.crew import Crew, Observers
 from ch_sink.wiring.process import Stop, allow_descriptors, run_stoppable
 from ch_sink.wiring.streams import SharedTopics
 
-__all__ = ["JobEnd", "main", "run_job", "run_streams"]
-
 log = logging.getLogger("ch_sink")
 
 

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["cancel", "context_of", "describe", "expect_alive", "lacks_executors", "offered", "slots_of", "tag"]
-
 _ROWS = 4096
 """Rows that are spread over the default parallelism; a cluster with more slots than this is used in part."""
 

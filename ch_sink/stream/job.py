@@ -49,8 +49,6 @@ from ch_sink.stream.rounds import WriteAll, write_each
 from ch_sink.stream.tasks import Execute
 from ch_sink.stream.turn import Looked, Looks, Turn
 
-__all__ = ["Job", "JobOptions"]
-
 log = logging.getLogger("ch_sink")
 
 _LOOK = 0.3
