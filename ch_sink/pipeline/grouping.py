@@ -21,8 +21,6 @@ from ch_sink.pipeline.partition_sink import PartitionSink, Prepared
 from ch_sink.pipeline.plans import Applied
 from ch_sink.ports import Fence, Insert
 
-__all__ = ["Member", "group_token", "may_plan", "may_share", "store_together"]
-
 
 @dataclass(frozen=True, slots=True)
 class Member:

@@ -34,8 +34,6 @@ from ch_sink.ports import Insert, RowLookup
 from ch_sink.sources import Source
 from ch_sink.table.partition import partition_groups
 
-__all__ = ["Left", "Outcome", "by_partition", "change_identity", "left_to_store", "merge_chunk"]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

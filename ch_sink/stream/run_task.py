@@ -19,8 +19,6 @@ from ch_sink.pipeline.plans import StreamName
 from ch_sink.ports import TaskLedger
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 
-__all__ = ["Held", "OpenPorts", "TaskPorts", "hold", "range_steps", "release", "run_task", "store_held", "task_name"]
-
 
 @dataclass(frozen=True, slots=True)
 class TaskPorts:
