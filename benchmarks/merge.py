@@ -21,7 +21,8 @@ from ch_sink.memory import MemoryHandover
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import TopicProfile, policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.plan import Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import History, StoredRows
 from ch_sink.table.model import Engine, Family, TargetTable

@@ -34,37 +34,6 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Self
 
-__all__ = [
-    "REFILL",
-    "AccessDenied",
-    "AccessRefused",
-    "BrokerUnavailable",
-    "ChSinkError",
-    "ClickHouseError",
-    "ClickHouseUnavailable",
-    "ConfigError",
-    "DataLoss",
-    "DecodeError",
-    "KafkaError",
-    "LedgerConflict",
-    "PositionError",
-    "RecordError",
-    "RegistryError",
-    "RegistryRefused",
-    "RegistryUnavailable",
-    "SourceError",
-    "SparkLost",
-    "StreamFailed",
-    "StreamsFailed",
-    "Superseded",
-    "TableError",
-    "TableNotFound",
-    "TopicNotFound",
-    "UnresolvedError",
-    "in_one_line",
-]
-
-
 REFILL = (
     "Fill the table again with `ch_sink resync CONFIG --apply`, or empty it and take a new snapshot: a snapshot "
     "alone leaves the rows whose deletes were lost"

@@ -91,20 +91,9 @@ def modules() -> list[str]:
     return sorted(m.name for m in pkgutil.walk_packages(ch_sink.__path__, "ch_sink.") if m.name != "ch_sink.__main__")
 
 
-def test_every_module_imports_states_its_purpose_and_has_the_names_that_it_makes_public():
-    wrong = []
-    for name in modules():
-        module = importlib.import_module(name)
-        source = Path(str(module.__file__)).read_text(encoding="utf-8")
-        defines = re.search(r"^(?:def|class) [a-z]", source, re.MULTILINE | re.IGNORECASE)
-        script = '__name__ == "__main__"' in source
-        if not (module.__doc__ or "").strip():
-            wrong.append(f"{name} has no docstring")
-        if defines and not script and not hasattr(module, "__all__"):
-            wrong.append(f"{name} has no __all__")
-        missing = [public for public in getattr(module, "__all__", ()) if not hasattr(module, public)]
-        wrong += [f"{name}.__all__ names {public}, which is not there" for public in missing]
-    assert not wrong, "\n".join(wrong)
+def test_every_module_imports_and_states_its_purpose():
+    wrong = [name for name in modules() if not (importlib.import_module(name).__doc__ or "").strip()]
+    assert not wrong, f"no docstring: {wrong}"
 
 
 def test_the_package_s_public_names_are_pinned():

@@ -26,8 +26,6 @@ from ch_sink.cli.verify import verify
 from ch_sink.errors import ChSinkError
 from ch_sink.wiring.process import Stop
 
-__all__ = ["app", "run_command"]
-
 PROGRAM = "ch_sink"
 
 GROUPS = {

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from ch_sink.config import Config
     from ch_sink.table.checks import Finding
 
-__all__ = ["check"]
-
-
 _AT_ONCE = 8
 """The most streams that are checked at the same time: most of the time is spent waiting for servers."""
 Verbose = Annotated[

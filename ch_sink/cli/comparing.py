@@ -21,22 +21,6 @@ if TYPE_CHECKING:
     from ch_sink.trust.verify import Comparison
     from ch_sink.wiring.process import Stop
 
-__all__ = [
-    "Against",
-    "Columns",
-    "Comparisons",
-    "Examples",
-    "Parallel",
-    "Patience",
-    "Sample",
-    "Where",
-    "case_of",
-    "options_of",
-    "say_to",
-    "share_of",
-    "truth_of",
-]
-
 _LOOK = 0.5
 """Seconds between two looks whether a comparison has to wait any longer."""
 Truth = Literal["source", "topic"]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ch_sink.ports import DeadLetter, StoredLetter
     from ch_sink.wiring.letters import Letters
 
-__all__ = ["as_json", "dead_letters", "in_use", "retried"]
-
 dead_letters = typer.Typer(no_args_is_help=True, help="List, show, retry or drop records that could not be applied.")
 
 Limit = Annotated[int, typer.Option(help="Maximum records shown per stream, newest first.", min=1)]

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ch_sink.local.kafka.broker import LocalKafka
     from ch_sink.wiring.process import Stop
 
-__all__ = ["demo"]
-
 _SHOWN = 4
 """Rows of each table that are printed."""
 _WIDTH = 32

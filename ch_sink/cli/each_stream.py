@@ -11,8 +11,6 @@ from ch_sink.errors import ChSinkError, ConfigError, StreamsFailed
 if TYPE_CHECKING:
     from ch_sink.config import Config
 
-__all__ = ["EachStream"]
-
 
 class EachStream:
     """The streams, and those of them that failed."""

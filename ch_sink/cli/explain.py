@@ -12,8 +12,6 @@ from ch_sink.cli.output import Output
 if TYPE_CHECKING:
     from ch_sink.trust.biography import Biography, Event
 
-__all__ = ["explain"]
-
 _VALUE, _WHY = 60, 300
 """Most characters of a value, and of a reason, unless all of them are asked for."""
 _WORDS = {"c": "create", "r": "snapshot", "u": "update", "d": "delete", "?": "unreadable"}

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 _AT_ONCE = 8
 """Topics that are looked into at the same time."""
 
-__all__ = ["Choices", "init", "make_tables", "plan_one"]
-
 
 @dataclass(frozen=True, slots=True)
 class Choices:

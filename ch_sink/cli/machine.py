@@ -3,8 +3,6 @@
 from ch_sink.spark.installed import MINIMUM, find_java
 from ch_sink.table.checks import Finding
 
-__all__ = ["java_finding"]
-
 
 def java_finding() -> Finding:
     """Whether Spark finds its Java. Starts each candidate to learn its version."""

@@ -16,22 +16,6 @@ if TYPE_CHECKING:
     from ch_sink.config import Config, Job
     from ch_sink.discovery.topic_watch import TopicWatch
 
-__all__ = [
-    "AsJson",
-    "ConfigFiles",
-    "KeyJson",
-    "Only",
-    "Overrides",
-    "expect_some",
-    "expecting_a_ledger",
-    "key_of",
-    "load_all",
-    "load_jobs",
-    "one_stream",
-    "streams_again",
-    "watch_topics",
-]
-
 ConfigFiles = Annotated[
     list[Path],
     typer.Argument(metavar="CONFIG", help="YAML files, each for one topic or many.", show_default=False),

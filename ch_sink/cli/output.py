@@ -19,8 +19,6 @@ from ch_sink.errors import ChSinkError
 from ch_sink.observe.step import Step
 from ch_sink.wiring.process import Stop
 
-__all__ = ["Output"]
-
 Level = Literal["ok", "warn", "fail"]
 _WIDE = 200
 """Columns of a table that goes to a file or pipe."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ch_sink.config import Config
     from ch_sink.observe.live import Live
 
-__all__ = ["JobPage"]
-
 log = logging.getLogger("ch_sink")
 
 _FRESH = 5.0

@@ -9,8 +9,6 @@ from typing import Literal
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
 from ch_sink.cli.output import Output
 
-__all__ = ["pause", "resume"]
-
 
 def pause(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Pause streams: the running batch ends, and no further one begins, also after a restart.

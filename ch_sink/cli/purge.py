@@ -21,8 +21,6 @@ from ch_sink.errors import ChSinkError, ConfigError
 if TYPE_CHECKING:
     from ch_sink.config import Config
 
-__all__ = ["purge"]
-
 
 def purge(
     configs: ConfigFiles,

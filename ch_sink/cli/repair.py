@@ -14,8 +14,6 @@ from ch_sink.errors import ConfigError
 if TYPE_CHECKING:
     from ch_sink.trust.repair import Repaired
 
-__all__ = ["repair"]
-
 
 def repair(
     context: typer.Context,

@@ -15,8 +15,6 @@ from ch_sink.observe.step import Step
 if TYPE_CHECKING:
     from ch_sink.trust.resync import Resynced
 
-__all__ = ["resync"]
-
 Apply = Annotated[bool, typer.Option("--apply", help="Fill the table; without it, only show what would be done.")]
 Patience = Annotated[
     float,

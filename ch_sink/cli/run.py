@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ch_sink.spark.session import JvmStart
     from ch_sink.wiring.process import Stop
 
-__all__ = ["LogFormat", "progress", "run", "show_summaries"]
-
 log = logging.getLogger("ch_sink")
 
 

@@ -24,8 +24,6 @@ from ch_sink.observe.logs import Format, formatter, kept, logging_to
 from ch_sink.observe.stream import StreamView
 from ch_sink.wiring.process import Stop
 
-__all__ = ["LogOptions", "Screen", "rendered", "shown"]
-
 STYLE = {
     "stopped": "bold red",
     "waiting": "yellow",

@@ -8,8 +8,6 @@ from pathlib import Path
 from ch_sink.local.clickhouse.server import ClickHouseEndpoint, run
 from ch_sink.wiring.process import Stop
 
-__all__ = ["serve"]
-
 
 def serve(
     host: str = "127.0.0.1",

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ch_sink.observe.status import StreamStatus
     from ch_sink.ports import Compared
 
-__all__ = ["show_all", "show_one", "status"]
-
 _STYLE = {"stopped": "bold red", "waiting": "yellow", "paused": "cyan", "running": "green", "idle": ""}
 
 

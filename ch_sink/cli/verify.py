@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ch_sink.trust.subject import Options
     from ch_sink.wiring.process import Stop
 
-__all__ = ["verify"]
-
 log = logging.getLogger("ch_sink")
 
 

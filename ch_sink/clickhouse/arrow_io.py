@@ -4,8 +4,6 @@ from typing import Literal
 
 import pyarrow as pa
 
-__all__ = ["conform", "conform_table", "from_stream", "one_batch", "to_stream"]
-
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:
     """All rows as one record batch, which the server keeps as one block.

@@ -23,8 +23,6 @@ from ch_sink.errors import ClickHouseError, ConfigError
 from ch_sink.table.facts import version_of
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["PINNED_EVERYWHERE", "Client", "Keys", "connect", "disconnect"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

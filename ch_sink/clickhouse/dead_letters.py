@@ -9,8 +9,6 @@ from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
 from ch_sink.ports import DeadLetter, StoredLetter
 
-__all__ = ["ClickHouseDeadLetters"]
-
 _SCHEMA = pa.schema(
     [
         ("stream", pa.string()),

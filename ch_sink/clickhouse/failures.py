@@ -22,8 +22,6 @@ from urllib3.exceptions import (
 
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable
 
-__all__ = ["ACCESS_CODES", "RETRYABLE_CODES", "TOO_MANY_PARTS", "Retry", "translated"]
-
 T = TypeVar("T")
 
 TOO_MANY_PARTS = 252

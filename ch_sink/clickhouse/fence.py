@@ -29,22 +29,6 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import literal, quote
 
-__all__ = [
-    "CLAIM_BITS",
-    "SETTINGS",
-    "ClickHouseFence",
-    "GroupFence",
-    "await_earlier_inserts",
-    "fenced",
-    "fenced_query",
-    "input_type",
-    "needs_query",
-    "rank",
-    "readable",
-    "under",
-    "with_defaults",
-]
-
 CLAIM_BITS = 40
 
 

@@ -17,9 +17,6 @@ from ch_sink.ports import Claim, FinishedRange, PartitionTotals, RangeIntent
 from ch_sink.stream.rounds import Intend, Record, Write, Written, write_each
 from ch_sink.stream.summaries import KEEP, covered, with_summaries
 
-__all__ = ["INTENDED", "LAST_STATES", "OPEN_INTENTS", "PROGRESS", "STATES_AT", "TOPIC_IDS", "TOTALS"]
-__all__ += ["ClickHouseLedger", "write_together"]
-
 _NEWEST_CLAIMS = """\
 SELECT stream, claim_number, run_id, fact, written FROM $table
 WHERE stream IN {streams:Array(String)} AND entry = 'claim'

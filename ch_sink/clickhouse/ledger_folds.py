@@ -18,8 +18,6 @@ from ch_sink.errors import AccessDenied
 from ch_sink.ports import Claim, RangeSummary
 from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing
 
-__all__ = ["RESULTS_BY_PLACE", "SUMMARIES", "LedgerFolds", "Place"]
-
 log = logging.getLogger("ch_sink")
 
 Place = tuple[str, int]

@@ -22,20 +22,6 @@ from ch_sink.ports import (
     ReleaseGroup,
 )
 
-__all__ = [
-    "SCHEMA",
-    "Entry",
-    "claim_of",
-    "fact_of",
-    "fingerprint_of",
-    "intent_of",
-    "result_of",
-    "row",
-    "steps_of",
-    "summary_of",
-    "totals_of",
-]
-
 Entry = Claim | RangeIntent | Execution | RangeProgress | ReleaseGroup | FinishedRange | RangeSummary | Fact
 
 F = TypeVar("F", bound=Fact)

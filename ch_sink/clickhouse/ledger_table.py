@@ -14,19 +14,6 @@ from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import Claim, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange
 from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired
 
-__all__ = [
-    "MINE",
-    "NEWEST_CLAIM",
-    "ORDER",
-    "PARTITION",
-    "PROGRESS_OF",
-    "ClickHouseTaskLedger",
-    "LedgerTable",
-    "OwnedLedger",
-    "Row",
-    "insert_rows",
-]
-
 Row = dict[str, Any]
 """An entry as a row of the table."""
 F = TypeVar("F", bound=Fact)

@@ -13,8 +13,6 @@ from ch_sink.types.arrow import arrow_type, carried, sent_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, quote
 
-__all__ = ["AnyKeyLookup", "ClickHouseLookup", "has_rows", "max_version"]
-
 _KEYS = "_keys"
 _COUNT, _BELOW, _TOP, _T, _K = (f"{OWN}{name}" for name in ("rows", "below", "top", "t", "k"))
 

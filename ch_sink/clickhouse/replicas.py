@@ -15,8 +15,6 @@ from typing import Protocol, TypeVar
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["AnsweredElsewhere", "Replicas", "Stored", "has_quorum"]
-
 T = TypeVar("T")
 Settings = Mapping[str, str | int]
 

@@ -24,8 +24,6 @@ from ch_sink.types.arrow import sent_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["expect_free_names", "fill_rollups", "planned_rollups", "roll_up"]
-
 log = logging.getLogger("ch_sink")
 
 _FILLING = "__ch_sink_filling_"

@@ -28,8 +28,6 @@ from ch_sink.types.arrow import arrow_type, carried, sent_type, without_unreadab
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.sql import OWN, quote
 
-__all__ = ["FAMILIES", "Changed", "expect_faithful", "families_of", "sent_and_read", "stored_and_read"]
-
 log = logging.getLogger(__name__)
 
 _UUID = "61f0c404-5cb3-11e7-907b-a6006ad3dba0"

@@ -27,8 +27,6 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import quote
 
-__all__ = ["detect", "execute", "fixed_settings", "has_nullable_tuple", "require_settings", "server_facts"]
-
 _TOKEN = "insert_deduplication_token"
 _REQUIRED: Mapping[str, str | int] = {
     **PLAIN_MEANING,

@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 from ch_sink.clickhouse.failures import Retry
 from ch_sink.errors import ConfigError
 
-__all__ = ["CUTTING", "EVERY_TYPE", "PLAIN_MEANING", "ClickHouseSettings", "Endpoint", "to_send"]
-
 _LIMITS = ("read", "group_by", "sort", "result", "timeout", "set", "join", "distinct", "transfer")
 
 PLAIN_MEANING: Mapping[str, str | int] = {

@@ -11,8 +11,6 @@ from ch_sink.errors import ClickHouseUnavailable
 from ch_sink.table.templates import render
 from ch_sink.types.sql import quote
 
-__all__ = ["HEADERS", "StateTable", "create_statement", "headers_in", "headers_out"]
-
 _WRITE: dict[str, str | int] = {
     "async_insert": 0,
     "max_insert_threads": 1,

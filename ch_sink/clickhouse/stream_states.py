@@ -16,8 +16,6 @@ from ch_sink.clickhouse.client import Client, Keys
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
 
-__all__ = ["ClickHouseStreamStates"]
-
 E = TypeVar("E", Request, Condition, Alive, Compared)
 
 # IN, because 26.1 uses no key for `stream = ''`: it makes empty(stream) of it.

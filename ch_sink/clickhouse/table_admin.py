@@ -31,8 +31,6 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import SourceType
 
-__all__ = ["ClickHouseTableAdmin", "Evolution", "Outcome", "run_statement"]
-
 Outcome = Literal["created", "changed", "unchanged"]
 
 _DEFINITIONS = {

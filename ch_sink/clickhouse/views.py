@@ -6,8 +6,6 @@ from ch_sink.clickhouse.client import Client
 from ch_sink.table.ddl import Statement
 from ch_sink.table.views import Shown
 
-__all__ = ["shown_views", "without_foreign"]
-
 
 def shown_views(client: Client, database: str, names: Sequence[str]) -> dict[str, Shown]:
     """What exists under these names of a database. Raises ClickHouseError."""

@@ -20,8 +20,6 @@ from ch_sink.ports import AppliedSwap, Fence, HandedOver, PendingRecord
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type
 
-__all__ = ["ClickHouseHandover", "ClickHousePending", "conform_rows"]
-
 _ID = [
     ("source", "String", pa.string()),
     ("commit_high", "UInt64", pa.uint64()),

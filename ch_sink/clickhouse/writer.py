@@ -13,8 +13,6 @@ from ch_sink.errors import TableError
 from ch_sink.ports import Fence, Insert
 from ch_sink.table.model import Family, TargetTable
 
-__all__ = ["PINNED", "ClickHouseWriter"]
-
 PINNED: dict[str, str | int] = {
     # The acknowledgement means "stored", and the token belongs to exactly this block.
     "async_insert": 0,

@@ -8,8 +8,6 @@ from ch_sink.config.model import Config
 from ch_sink.config.naming import SourceNames
 from ch_sink.errors import ChSinkError, ConfigError
 
-__all__ = ["Expansion", "Look", "expand"]
-
 Look = Callable[[Config, str], Collection[SourceNames]]
 """The source tables of a topic's events, a nameless one for events that state none; nothing if it holds no event.
 

@@ -15,8 +15,6 @@ from ch_sink.config.naming import SourceNames, Topics, fields_in, needs_event, r
 from ch_sink.config.tree import KeyPath, Tree, config_error, read, read_secret_files
 from ch_sink.errors import ConfigError
 
-__all__ = ["SOURCE_COLUMN", "Job", "Variant", "load_job", "load_rows"]
-
 SOURCE_COLUMN = "_source"
 """The column that tells the topics of a merged table apart, if ``columns.add`` has none."""
 _ANY = "topic"

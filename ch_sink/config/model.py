@@ -29,7 +29,6 @@ from ch_sink.config.sections import (
 )
 from ch_sink.errors import ConfigError
 from ch_sink.model.policy import (
-    PLACEHOLDER,
     ChangePolicy,
     ColumnPolicy,
     DocumentPolicy,
@@ -37,13 +36,11 @@ from ch_sink.model.policy import (
     KeyPolicy,
     Policy,
     TablePolicy,
-    ValuePolicy,
     VersionPolicy,
 )
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.views import MOMENTS
-
-__all__ = ["SOURCE_KINDS", "ColumnsSection", "Config", "SourceSection"]
+from ch_sink.types.column import PLACEHOLDER, ValuePolicy
 
 Mask = Literal["sha256", "sha512", "hmac-sha256", "redact"]
 

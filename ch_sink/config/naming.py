@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ch_sink.errors import ConfigError
 
-__all__ = ["FIELDS", "SourceNames", "Topics", "fields_in", "needs_event", "render", "takes_table"]
-
 FIELDS = ("database", "schema", "table", "topic", "topic[1]")
 """What a template may hold; any part of the topic's name can be taken by its number."""
 

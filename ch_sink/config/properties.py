@@ -4,8 +4,6 @@ Source: ``rd_kafka_conf_properties_show`` of librdkafka 2.16, without producer p
 sink sets itself.
 """
 
-__all__ = ["LIBRDKAFKA", "OWNED", "REGISTRY", "SECRETS", "advice", "by_environment_name"]
-
 REGISTRY_PREFIX = "schema.registry."
 
 LIBRDKAFKA = frozenset(

@@ -8,8 +8,6 @@ from pydantic import Field, model_validator
 from ch_sink.config.sections import Name, Section
 from ch_sink.table.rollup import RollupChoice
 
-__all__ = ["RollupSection"]
-
 _NO_DIFFERENCE = ("min", "max", "uniq", "median", "any", "quantile")
 
 

@@ -14,8 +14,6 @@ from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, SECRETS
 from ch_sink.config.sections import Section
 from ch_sink.config.tree import SECRET_KEYS, entry_section
 
-__all__ = ["EXAMPLE", "json_schema"]
-
 EXAMPLE = r"""# One file for all tables of a schema. docs/configuration.md has every key with its values and default.
 # `ch_sink init --json-schema` prints a JSON Schema for editors.
 

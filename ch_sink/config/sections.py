@@ -24,21 +24,6 @@ from ch_sink.errors import ConfigError
 from ch_sink.model.address import Address
 from ch_sink.types.column import JsonType, TypeChoices
 
-__all__ = [
-    "ClickHouseSection",
-    "DocumentSection",
-    "ErrorsSection",
-    "FlattenedSection",
-    "InitSection",
-    "KafkaSection",
-    "ListenAt",
-    "Section",
-    "SparkSection",
-    "TablesSection",
-    "VersionSection",
-    "user_from_url",
-]
-
 
 class Section(BaseModel):
     """Base of all sections: unknown keys are errors, and errors never show values."""

@@ -19,8 +19,6 @@ from ch_sink.config.properties import LIBRDKAFKA, OWNED, REGISTRY, SECRETS, advi
 from ch_sink.config.sections import KafkaSection
 from ch_sink.errors import ConfigError
 
-__all__ = ["PREFIX", "SECRET_KEYS", "Tree", "config_error", "entry_section", "known_keys", "read", "read_secret_files"]
-
 PREFIX = "CH_SINK__"
 """Prefix of the environment variables that override keys."""
 

@@ -14,8 +14,6 @@ from ch_sink.model.change import BadRecord, ChangeBatch, Half, Op, SkippedPlaces
 from ch_sink.types import arrow_type
 from ch_sink.types.column import Column
 
-__all__ = ["Part", "Shape", "as_places", "assemble"]
-
 Mask = npt.NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
 

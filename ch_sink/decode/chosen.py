@@ -24,8 +24,6 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import Kind, literal, tokenize
 
-__all__ = ["decoder_for", "masked", "source_view", "unmasked"]
-
 V = TypeVar("V")
 
 

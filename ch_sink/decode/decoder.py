@@ -27,8 +27,6 @@ from ch_sink.ports import History, SchemaRegistry
 from ch_sink.sources import RefusedConnector
 from ch_sink.table.model import TargetTable
 
-__all__ = ["Decoder"]
-
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _TOGETHER = 4096
 """Records decoded at a time: as many as fit in the processor's cache as Python objects …"""

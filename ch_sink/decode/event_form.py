@@ -12,21 +12,6 @@ from ch_sink.model.policy import EventPolicy
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import shown
 
-__all__ = [
-    "DELETED",
-    "FIELDS",
-    "WINDOW",
-    "Form",
-    "Forms",
-    "OtherForm",
-    "changes_no_row",
-    "classify",
-    "classify_document",
-    "is_signal",
-    "row_operations",
-    "skipped_kind",
-]
-
 
 class OtherForm(Exception):
     """Some payloads of a group do not have the expected form."""

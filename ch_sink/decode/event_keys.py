@@ -22,9 +22,6 @@ from ch_sink.model.policy import TopicProfile
 from ch_sink.types import arrow_type
 from ch_sink.types.chtype import parse_type
 
-__all__ = ["KeyReader", "give_key", "pick"]
-
-
 _MOVED = (
     "let the connector state the key (message.key.columns), which also sends a delete of the old key; "
     "`ch_sink repair --against source` corrects the row"

@@ -22,8 +22,6 @@ from ch_sink.model.values import Enclosed
 from ch_sink.ports import SchemaRegistry
 from ch_sink.types.connect import SourceType, parse_connect_schema
 
-__all__ = ["AVRO_HEAD", "SCHEMALESS", "Envelopes", "Format", "Framed", "FramingError"]
-
 Format = Literal["auto", "json", "avro"]
 AVRO_HEAD = 5
 """Bytes before an Avro datum: 0 and the schema id as a big-endian int32."""

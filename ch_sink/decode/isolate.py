@@ -18,8 +18,6 @@ from ch_sink.decode.json.columns import Fault
 from ch_sink.errors import ChSinkError, RecordError
 from ch_sink.model.change import BadRecord, Records, SkippedPlaces, UnknownColumn
 
-__all__ = ["Attempt", "Found", "isolate", "of_record"]
-
 log = logging.getLogger("ch_sink")
 
 _MOST_PARTS = 8

@@ -24,8 +24,6 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import Field, SourceType, of_system
 from ch_sink.types.converter import nullable
 
-__all__ = ["KeyLayouts", "as_written"]
-
 NamedColumns = tuple[tuple[str, ...], list[pa.Array]]
 """Names of the key's columns, in the key's order, and their values."""
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)

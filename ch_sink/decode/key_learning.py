@@ -19,8 +19,6 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.table.model import TargetTable
 
-__all__ = ["REMEDY", "KeyLearner", "is_struct_text", "reason"]
-
 
 class KeyLearner:
     """Learns the key's columns. Records that change no row do not show them."""

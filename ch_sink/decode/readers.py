@@ -25,8 +25,6 @@ from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.sources import FLATTENED, Flattened
 from ch_sink.table.model import TargetTable
 
-__all__ = ["Readers", "Tombstones", "avro_as_json"]
-
 _KEPT = 256
 """Schemas that are remembered."""
 

@@ -10,8 +10,6 @@ from ch_sink.decode.isolate import of_record
 from ch_sink.model.change import Records
 from ch_sink.ports import SchemaRegistry
 
-__all__ = ["RecordsOfTable", "SourceTable", "SourceTables"]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceTable:

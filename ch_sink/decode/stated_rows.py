@@ -28,8 +28,6 @@ from ch_sink.types.arrow import arrow_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import ValuePolicy
 
-__all__ = ["BUCKET", "NUMBER", "OP", "RowDecoder", "Rows"]
-
 BUCKET, NUMBER, OP = "__ch_sink_bucket", "__ch_sink_number", "__ch_sink_op"
 
 _MADE = {

@@ -18,8 +18,6 @@ from ch_sink.types.column import Column, ValuePolicy, Years
 from ch_sink.types.connect import Field, SourceType
 from ch_sink.types.converter import Converter, takes_arrow
 
-__all__ = ["Values", "read_column"]
-
 _TICKS = {
     "ms": ("io.debezium.time.Timestamp", "io.debezium.time.Time"),
     "us": ("io.debezium.time.MicroTimestamp", "io.debezium.time.MicroTime"),

@@ -18,17 +18,6 @@ from ch_sink.types.chtype import parse_type, widened
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
 
-__all__ = [
-    "declared_unknown",
-    "field_before",
-    "join_types",
-    "joined",
-    "literal_type",
-    "never_null",
-    "observed",
-    "reserved",
-]
-
 _MOST_VALUES = 1000
 """How many values are examined to find the type of a schemaless field."""
 

@@ -20,18 +20,6 @@ from ch_sink.table.checks import Finding
 from ch_sink.table.model import TargetTable
 from ch_sink.types.connect import RowSchema
 
-__all__ = [
-    "Marks",
-    "Obstacle",
-    "change_findings",
-    "flattened_finding",
-    "marks_of",
-    "obstacle",
-    "order_findings",
-    "partition_finding",
-    "source_finding",
-]
-
 _ANNOUNCED = {
     "marked": "deleted rows are marked by __deleted",
     "nulls": "null values are deletes",

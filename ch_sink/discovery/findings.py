@@ -44,8 +44,6 @@ from ch_sink.table.views import stale
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import quote
 
-__all__ = ["findings", "topic_findings"]
-
 
 def findings(config: Config) -> Iterator[Finding]:
     """Findings about a stream's topic and table. Never raises for what it finds."""

@@ -33,13 +33,6 @@ from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.views import LIFE
 from ch_sink.types.connect import RowSchema
 
-__all__ = [
-    "InitPlan",
-    "create_tables",
-    "lacks_tables",
-    "plan_init",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class InitPlan:

@@ -18,19 +18,6 @@ from ch_sink.model.change import Records
 from ch_sink.model.values import TopicState
 from ch_sink.ports import SchemaRegistry
 
-__all__ = [
-    "ReadBefore",
-    "TablesOfTopics",
-    "chosen",
-    "existing_tables",
-    "existing_topics",
-    "recorded_topics",
-    "records_of_table",
-    "source_names",
-    "streams_of",
-    "tables_in",
-]
-
 _ENOUGH = 2_000
 """Records of a table that show what its columns are."""
 

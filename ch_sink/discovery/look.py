@@ -24,8 +24,6 @@ from ch_sink.table.spec import chosen_schema
 from ch_sink.types.column import WIDE_YEARS, Years
 from ch_sink.types.connect import Field, RowSchema
 
-__all__ = ["Sampled", "examine", "look_into", "schema_for"]
-
 _HEAD, _TAIL = 500, 1_500
 """Offsets read per partition: from its start, and before its end."""
 

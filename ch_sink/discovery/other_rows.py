@@ -11,8 +11,6 @@ from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.other_sinks import maker_of
 from ch_sink.table.truncate import own_rows
 
-__all__ = ["other_rows"]
-
 _ANOTHER_TABLE = "Name a new table in clickhouse.table, fill it, and exchange the two (docs/migrating.md)."
 
 

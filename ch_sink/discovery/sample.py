@@ -32,12 +32,6 @@ from ch_sink.types import DOCUMENT, WIDE, OutOfRange, clickhouse_type, converter
 from ch_sink.types.column import DIGITS, ISO, WIDE_YEARS, Column, Years
 from ch_sink.types.connect import Field, RowSchema, SourceType
 
-__all__ = [
-    "document_schema",
-    "sample_schema",
-    "unreadable",
-]
-
 _WHOLE = SourceType("string", "io.debezium.data.Json", (DOCUMENT,), optional=False)
 
 

@@ -19,18 +19,6 @@ from ch_sink.model.policy import EventPolicy, Policy
 from ch_sink.ports import SchemaRegistry
 from ch_sink.types.connect import Field, SourceType, of_system
 
-__all__ = [
-    "Pair",
-    "connector_of",
-    "deletes_announced",
-    "enveloped",
-    "framed_payloads",
-    "key_fields",
-    "keys_in_order",
-    "row_events",
-    "row_pairs",
-]
-
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 

@@ -10,13 +10,6 @@ from ch_sink.errors import ClickHouseError, ConfigError
 from ch_sink.table.checks import Finding
 from ch_sink.table.model import TargetTable
 
-__all__ = [
-    "Servers",
-    "expect_same_engine",
-    "replica_findings",
-    "servers_of",
-]
-
 _TITLE = "replicas"
 _NAME_CLUSTER = "Set clickhouse.cluster to the cluster of these servers (SELECT DISTINCT cluster FROM system.clusters)."
 

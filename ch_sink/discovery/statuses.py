@@ -22,12 +22,6 @@ from ch_sink.observe.stream import Standing
 from ch_sink.ports import Compared
 from ch_sink.stream.standing import seen_from_outside
 
-__all__ = [
-    "refused_statuses",
-    "stand_in",
-    "statuses",
-]
-
 
 def stand_in(jobs: Sequence[Job], topic: str) -> Config:
     """A configuration for a topic that has none of its own: that of its file, with the topic as the stream's name."""

@@ -12,8 +12,6 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import ChSinkError, ConfigError, KafkaError, in_one_line
 from ch_sink.kafka import KafkaSettings
 
-__all__ = ["TopicChanges", "TopicWatch", "without_events"]
-
 _NAMED = 10
 """Streams that a note names."""
 _GONE = 2

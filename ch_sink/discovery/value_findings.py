@@ -29,15 +29,6 @@ from ch_sink.types.converter import nullable
 from ch_sink.types.literals import Modes
 from ch_sink.types.sql import columns_in, literal, quote
 
-__all__ = [
-    "Literals",
-    "computed_findings",
-    "document_findings",
-    "refuted_comments",
-    "sampled_literals",
-    "value_findings",
-]
-
 Literals = Mapping[str, Sequence[bytes]]
 """Column → JSON texts of its values, without nulls."""
 _MOST = 200

@@ -19,19 +19,6 @@ from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.types.connect import RowSchema
 
-__all__ = [
-    "client_of",
-    "dead_letters_of",
-    "handover_of",
-    "kafka_settings",
-    "key_columns",
-    "ledger_of",
-    "pending_of",
-    "states_by_ledger",
-    "table_spec",
-    "topic_offsets",
-]
-
 
 def client_of(config: Config) -> Client:
     """The ClickHouse client. Raises ClickHouseUnavailable, AccessDenied."""

@@ -31,8 +31,6 @@ from ch_sink.kafka.settings import (
 from ch_sink.kafka.slices import Slices, Span, read_together
 from ch_sink.model.change import Records
 
-__all__ = ["KafkaHistory", "RangeConsumer", "range_consumer"]
-
 _log = logging.getLogger("ch_sink.kafka")
 _BATCH = 250
 """Records per call: ``consume`` reaches its full speed at some hundreds, and of more the cache forgets the first."""

@@ -13,8 +13,6 @@ from confluent_kafka import Consumer, TopicPartition
 
 from ch_sink.kafka.settings import KafkaSettings, client_log, is_unreachable
 
-__all__ = ["GroupCommits", "GroupOffsets"]
-
 _log = logging.getLogger("ch_sink.kafka")
 
 _KEPT = 8

@@ -27,8 +27,6 @@ from ch_sink.kafka.settings import (
 )
 from ch_sink.model.values import TopicState
 
-__all__ = ["TopicOffsets", "TopicWatermarks", "describe_topics"]
-
 _FIRST = 0.25
 """Share of the time after which the client looks up the controller again."""
 _LEAST = 1.0

@@ -11,8 +11,6 @@ from ch_sink.errors import ConfigError, RegistryError, RegistryRefused, Registry
 from ch_sink.kafka.settings import HIDDEN, redact
 from ch_sink.ports import RegisteredSchema, SchemaRegistry
 
-__all__ = ["ConfluentRegistry", "schema_registry"]
-
 _DEFAULTS: dict[str, Any] = {"timeout": 10.0, "max.retries": 4, "retries.wait.ms": 250, "retries.max.wait.ms": 4000}
 _NUMBERS = frozenset((*_DEFAULTS, "cache.capacity", "cache.latest.ttl.sec"))
 _SUPPORTED_SOURCES = frozenset(("", "URL", "USER_INFO"))

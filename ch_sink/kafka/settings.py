@@ -11,21 +11,6 @@ import confluent_kafka
 
 from ch_sink.errors import AccessRefused, BrokerUnavailable, ChSinkError, ConfigError, KafkaError, TopicNotFound
 
-__all__ = [
-    "HIDDEN",
-    "UNKNOWN_PARTITION",
-    "UNKNOWN_TOPIC",
-    "KafkaSettings",
-    "client_log",
-    "creating",
-    "is_denied",
-    "is_transient",
-    "is_unreachable",
-    "redact",
-    "translate",
-    "unavailable",
-]
-
 HIDDEN = "••••••"
 _SECRET = re.compile(r"password|passphrase|secret|key\.pem|oauthbearer\.config|jaas|token(?!\.endpoint)", re.IGNORECASE)
 

@@ -14,8 +14,6 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from ch_sink.model.change import Headers, Records
 from ch_sink.model.values import Enclosed, Values, concatenated, enclosed
 
-__all__ = ["Slices", "Span", "read_together", "slices_of"]
-
 _GRAINS = 64
 """A slice that grows past its bytes is cut at multiples of this fraction of ``max_records``."""
 

@@ -17,24 +17,6 @@ from ch_sink.types.sql import quote
 if TYPE_CHECKING:
     from ch_sink.local.kafka.broker import LocalKafka
 
-__all__ = [
-    "STREAMS",
-    "DemoStream",
-    "Truth",
-    "TruthColumn",
-    "add_later",
-    "as_source",
-    "config_text",
-    "fill_topic",
-    "fixtures_folder",
-    "grouped",
-    "rolled_up",
-    "stored_count",
-    "stored_rows",
-    "truth_of",
-    "unequal",
-]
-
 Row = tuple[str | None, ...]
 
 _BINARY = re.compile(r"bytea|binary|blob")

@@ -18,8 +18,6 @@ from pathlib import Path
 
 from ch_sink.spark.installed import cache_folder
 
-__all__ = ["Archive", "ArchivesUnavailable", "fetched"]
-
 _TIMEOUT_SECONDS = 300
 
 

@@ -3,8 +3,6 @@
 import random
 import socket
 
-__all__ = ["free_port"]
-
 _RANGE = (10_000, 32_000)
 """Below the ports that Linux (32768 and up) and IANA (49152 and up) give to outgoing connections, any of which could
 take a port between this look and the server's start."""

@@ -24,8 +24,6 @@ from ch_sink.ports import (
 from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
 from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing, with_summaries
 
-__all__ = ["MemoryLedger"]
-
 F = TypeVar("F", bound=Fact)
 
 

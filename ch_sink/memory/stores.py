@@ -10,8 +10,6 @@ import pyarrow as pa
 from ch_sink.model.change import HandoverId
 from ch_sink.ports import Fence, HandedOver, PendingRecord
 
-__all__ = ["MemoryGroup", "MemoryHandover", "MemoryPending"]
-
 
 @dataclass(slots=True)
 class MemoryHandover:

@@ -16,8 +16,6 @@ from ch_sink.order import Layout, Sequenced, Words
 from ch_sink.order.version import to_words
 from ch_sink.table.model import SOURCE_TIME, TargetTable
 
-__all__ = ["Changes", "merge_append", "merge_multiset"]
-
 _LAST = 10_413_791_999_999
 """Milliseconds from 1970 to the end of 2299, the last time of a DateTime64(3)."""
 

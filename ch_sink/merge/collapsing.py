@@ -21,8 +21,6 @@ from ch_sink.model.change import ChangeBatch, Op
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_ints
 
-__all__ = ["merge_collapsing"]
-
 Index = npt.NDArray[np.int64]
 
 

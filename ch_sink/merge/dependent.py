@@ -13,8 +13,6 @@ from ch_sink.model.change import ChangeBatch, Half, HandoverId, Op, Records
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_int, to_ints
 
-__all__ = ["Chunk", "Dependent", "EventLists", "LeftOpen", "dependent_events", "keys_to_look_up", "states_place"]
-
 Index = npt.NDArray[np.int64]
 
 _FORMER = (1 << 64) - 1  # inner position that no change has: marks the former row of a swapped key

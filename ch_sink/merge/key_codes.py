@@ -7,8 +7,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["KeyCodes", "factorize", "flat"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeyCodes:

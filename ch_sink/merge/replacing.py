@@ -17,8 +17,6 @@ from ch_sink.model.change import ChangeBatch, Op
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Sequenced
 
-__all__ = ["merge_replacing", "moved"]
-
 Events = npt.NDArray[np.int64]
 
 

@@ -22,8 +22,6 @@ from ch_sink.order import Sequenced
 from ch_sink.order.version import to_ints
 from ch_sink.ports import Handover, RowLookup
 
-__all__ = ["handed_rows", "resolve"]
-
 
 def resolve(
     batch: ChangeBatch,

@@ -19,23 +19,6 @@ from ch_sink.order import Layout, Words
 from ch_sink.ports import StoredRows
 from ch_sink.table.model import Family, TargetTable
 
-__all__ = [
-    "OUTRANKED",
-    "UNSET",
-    "Bools",
-    "Merged",
-    "Pool",
-    "Refs",
-    "Resolved",
-    "Scope",
-    "Swapped",
-    "System",
-    "rows_at",
-    "rows_of",
-    "version_column",
-    "with_system",
-]
-
 Bools = npt.NDArray[np.bool_]
 Events = npt.NDArray[np.int64]
 UNSET = -2

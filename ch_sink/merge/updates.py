@@ -12,8 +12,6 @@ from ch_sink.merge.key_codes import flat
 from ch_sink.merge.resolved import UNSET, Resolved
 from ch_sink.model.change import BadRecord, ChangeBatch
 
-__all__ = ["apply_updates"]
-
 
 def apply_updates(batch: ChangeBatch, out: Resolved) -> None:
     """Make the values of the events whose base the walk has found, in Kafka order, and put them into the pool.

@@ -16,8 +16,6 @@ from ch_sink.order.version import to_int
 from ch_sink.ports import Handover
 from ch_sink.sources import STATED, source_for
 
-__all__ = ["walk"]
-
 
 @dataclass(slots=True)
 class KeyRow:

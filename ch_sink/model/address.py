@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 
 from ch_sink.errors import ConfigError
 
-__all__ = ["Address", "counted", "grouped", "names_this_host"]
-
 
 @dataclass(frozen=True, slots=True)
 class Address:

@@ -15,22 +15,6 @@ import pyarrow as pa
 
 from ch_sink.model.values import Values, taken
 
-__all__ = [
-    "BadRecord",
-    "ChangeBatch",
-    "Half",
-    "HandoverId",
-    "Headers",
-    "Op",
-    "Records",
-    "Skipped",
-    "SkippedPlaces",
-    "UnknownColumn",
-    "Updates",
-    "event_range",
-    "head",
-]
-
 Headers = list[tuple[str, bytes | None]]
 
 

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["DEDUPLICATED", "SKIPPED", "Counts", "total"]
-
 SKIPPED = ("tombstone", "heartbeat", "transaction", "message", "schema_change", "watermark", "notification")
 """Kinds of records that change no row."""
 DEDUPLICATED = ("redelivered", "superseded", "repeated")

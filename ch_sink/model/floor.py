@@ -5,8 +5,6 @@ A truncate removed what is below a floor, or loaded rows already show it.
 
 from dataclasses import dataclass
 
-__all__ = ["NOTHING_LOADED", "NO_FLOOR", "BackwardStep", "Floor", "Loaded"]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Floor:

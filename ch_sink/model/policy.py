@@ -8,23 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from ch_sink.model.change import ChangeBatch
-from ch_sink.types.column import PLACEHOLDER, ValuePolicy
-
-__all__ = [
-    "PLACEHOLDER",
-    "UNREAD",
-    "ChangePolicy",
-    "ColumnPolicy",
-    "DocumentPolicy",
-    "EventPolicy",
-    "KeyPolicy",
-    "Policy",
-    "TablePolicy",
-    "TopicProfile",
-    "ValuePolicy",
-    "VersionPolicy",
-    "policy_of",
-]
+from ch_sink.types.column import ValuePolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Enclosed", "TopicState", "Values", "concatenated", "enclosed", "inner", "lengths", "net_lengths", "taken"]
-
 _BEGIN = b'{"schema":'
 _PAYLOAD = b',"payload":'
 _CLOSE = ord("}")

@@ -12,8 +12,6 @@ from typing import Self
 from ch_sink.model.address import counted, grouped
 from ch_sink.observe.stream import StreamView, badness
 
-__all__ = ["Album", "JobView", "JobWatch", "Lines"]
-
 log = logging.getLogger("ch_sink")
 
 _WINDOW = 30.0

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from ch_sink.observe.stream import Point, StreamSummary, StreamView
 
-__all__ = ["Live"]
-
 _STEP = 10.0
 """Seconds of one point of a stream's history."""
 _POINTS = 360

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Literal
 
-__all__ = ["FOR_THE_TERMINAL", "Format", "formatter", "kept", "logging_to"]
-
 Format = Literal["text", "json"]
 
 _OWN = "ch_sink"

@@ -12,8 +12,6 @@ from ch_sink.order import State
 from ch_sink.pipeline.guards import STAGES
 from ch_sink.ports import Compared, PartitionTotals
 
-__all__ = ["PartitionStatus", "StreamStatus", "earlier_topics", "partitions_of", "worst_first"]
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:

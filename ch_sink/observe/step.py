@@ -2,8 +2,6 @@
 
 from typing import Self
 
-__all__ = ["Step"]
-
 
 class Step(str):
     """A line of progress that the next one replaces. ``share``: how much is done, 0 to 1; None if unknown."""

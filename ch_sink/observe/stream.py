@@ -13,8 +13,6 @@ from ch_sink.model.address import counted, grouped
 from ch_sink.model.counts import Counts
 from ch_sink.ports import Compared
 
-__all__ = ["STATES", "Point", "Standing", "StateName", "StreamSummary", "StreamView", "badness", "progress_line"]
-
 StateName = Literal["opening", "running", "idle", "waiting", "stopped", "paused"]
 STATES: tuple[StateName, ...] = ("stopped", "waiting", "paused", "opening", "running", "idle")
 """The worst first."""

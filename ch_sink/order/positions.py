@@ -13,8 +13,6 @@ from ch_sink.order.sequenced import Trace
 from ch_sink.order.state import SourceState
 from ch_sink.order.version import OFFSET_BITS, Words
 
-__all__ = ["BackwardOrder", "Work", "forward"]
-
 
 @dataclass(slots=True)
 class Work:

@@ -10,8 +10,6 @@ import pyarrow as pa
 from ch_sink.model.change import ChangeBatch, Half, Op, Records
 from ch_sink.ports import History
 
-__all__ = ["ChangeIdentity", "Seen", "identities"]
-
 _Changes = dict[str, list[tuple[int, tuple[int, int]]]]
 """Row → offset and commit position of each of its changes."""
 

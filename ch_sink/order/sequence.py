@@ -29,8 +29,6 @@ from ch_sink.order.state import SourceState, State
 from ch_sink.order.version import Layout, Words, to_int
 from ch_sink.ports import History
 
-__all__ = ["Earlier", "Rules", "by_offset", "ordered", "sequence", "strategy_for"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rules:

@@ -15,8 +15,6 @@ from ch_sink.model.floor import BackwardStep
 from ch_sink.order.state import State
 from ch_sink.order.version import Words
 
-__all__ = ["Decision", "Sequenced", "Trace"]
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:

@@ -8,8 +8,6 @@ import msgspec
 from ch_sink.model.floor import NO_FLOOR, NOTHING_LOADED, Floor, Loaded
 from ch_sink.model.policy import UNREAD, TopicProfile
 
-__all__ = ["SourceState", "State", "is_one_of_several"]
-
 
 @dataclass(frozen=True, slots=True)
 class SourceState:

@@ -23,8 +23,6 @@ import pyarrow as pa
 
 from ch_sink.errors import PositionError, StreamFailed, TableError
 
-__all__ = ["POSITION_SHIFT", "Layout", "Words", "layout_for", "to_int", "to_ints", "to_words"]
-
 Words = npt.NDArray[np.uint64]
 """Shape (n, 2): high word, low word."""
 

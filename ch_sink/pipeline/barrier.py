@@ -23,16 +23,6 @@ from ch_sink.table.model import TargetTable
 log = logging.getLogger("ch_sink")
 Mask = npt.NDArray[np.bool_]
 
-__all__ = [
-    "Barrier",
-    "expect_one_source",
-    "expect_stated",
-    "fill_absent",
-    "new_columns",
-    "refuse_or_ignore",
-    "truncate_barrier",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Barrier:

@@ -17,8 +17,6 @@ import numpy.typing as npt
 from ch_sink.model.change import Headers, Records
 from ch_sink.model.values import concatenated, enclosed, lengths, net_lengths
 
-__all__ = ["Chunk", "cut", "join_records", "read_ahead"]
-
 _DEEPEST = 12
 _AHEAD = 1
 """Chunks that are read ahead."""

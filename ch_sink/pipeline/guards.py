@@ -26,8 +26,6 @@ from ch_sink.pipeline.plans import BatchDecoder, Failed, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Fence, HandedOver, Handover, History, RowLookup, StoredRows
 
-__all__ = ["STAGES", "Decoders", "Fencing", "InFlight", "MissingAsUnknown", "Stages"]
-
 log = logging.getLogger("ch_sink")
 
 SLOW = 10.0

@@ -20,8 +20,6 @@ from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.waiting import WaitingChanges
 from ch_sink.ports import DeadLetters, Pending, TableWriter
 
-__all__ = ["Attempt", "PartitionSink", "Prepared", "Stores", "open_sink"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stores:

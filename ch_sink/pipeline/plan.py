@@ -17,7 +17,6 @@ from ch_sink.model.change import ChangeBatch, Op, Records, event_range, head
 from ch_sink.order import Earlier, Rules, Sequenced, State, sequence
 from ch_sink.order.sequence import by_offset, drop_loaded, drop_truncated, ordered
 from ch_sink.pipeline.barrier import (
-    Barrier,
     expect_stated,
     fill_absent,
     new_columns,
@@ -26,12 +25,10 @@ from ch_sink.pipeline.barrier import (
 )
 from ch_sink.pipeline.chunks import join_records
 from ch_sink.pipeline.merging import Outcome, left_to_store, merge_chunk
-from ch_sink.pipeline.plans import BatchDecoder, HandoverEntries, Known, Plan, Ports, Waiting
+from ch_sink.pipeline.plans import BatchDecoder, Known, Plan, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import History
 from ch_sink.sources import Source, source_for
-
-__all__ = ["Barrier", "BatchDecoder", "HandoverEntries", "Known", "Plan", "Ports", "Waiting", "in_given_order", "plan"]
 
 
 def plan(

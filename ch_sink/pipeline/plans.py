@@ -16,20 +16,6 @@ from ch_sink.order import BackwardStep, State, Trace
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Handover, History, Insert, RowLookup
 
-__all__ = [
-    "Applied",
-    "BatchDecoder",
-    "Changed",
-    "Failed",
-    "HandoverEntries",
-    "Known",
-    "OpenedSwap",
-    "Plan",
-    "Ports",
-    "StreamName",
-    "Waiting",
-]
-
 
 class BatchDecoder(Protocol):
     """Turns the records of a chunk into change events (`ch_sink.decode.Decoder`)."""

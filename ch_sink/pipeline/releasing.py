@@ -23,8 +23,6 @@ from ch_sink.pipeline.plans import Applied, Known, Plan, Ports
 from ch_sink.pipeline.storing import Storing, awaited_hand_overs
 from ch_sink.ports import AppliedSwap, Pending, PendingRecord, ReleaseGroup
 
-__all__ = ["Releases", "Releasing"]
-
 
 class Releases(Protocol):
     """Where groups of waiting records are recorded (`TaskLedger`)."""

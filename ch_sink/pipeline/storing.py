@@ -20,8 +20,6 @@ from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.waiting import WaitingChanges
 from ch_sink.ports import DeadLetter, DeadLetters, Fence, Handover, Pending, PendingRecord, TableWriter
 
-__all__ = ["WITHHELD", "Storing", "awaited_hand_overs", "dead_letter_of", "stop"]
-
 
 def awaited_hand_overs(made: Plan, records: Records) -> dict[int, HandoverId]:
     """Offset → the hand-over for which that record waits."""

@@ -18,8 +18,6 @@ from ch_sink.table.views import partitions_apart
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in
 
-__all__ = ["Target"]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

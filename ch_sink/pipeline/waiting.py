@@ -11,8 +11,6 @@ from ch_sink.model.change import HandoverId
 from ch_sink.order import State
 from ch_sink.ports import AppliedSwap, PendingRecord
 
-__all__ = ["WaitingChanges"]
-
 
 class WaitingChanges:
     """The waiting changes of one partition. ``len`` counts them."""

@@ -17,8 +17,6 @@ from ch_sink.ports.ledger_entries import (
     SchemaChange,
 )
 
-__all__ = ["Fence", "Ledger", "PartitionTotals", "TaskLedger"]
-
 
 class Fence(Protocol):
     """One execution of a task, registered in the ledger; of a partition's executions only the newest may insert."""

@@ -32,24 +32,6 @@ from typing import ClassVar, Literal
 from ch_sink.model.counts import Counts
 from ch_sink.model.floor import BackwardStep, Loaded
 
-__all__ = [
-    "CLOCKS",
-    "ChangedColumn",
-    "Claim",
-    "Execution",
-    "Fact",
-    "FinishedRange",
-    "RangeIntent",
-    "RangeProgress",
-    "RangeSummary",
-    "ReleaseGroup",
-    "RowsEdited",
-    "SchemaChange",
-    "TableRefilled",
-    "TopicFacts",
-    "TruncateFloor",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Claim:

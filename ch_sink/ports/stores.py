@@ -11,17 +11,6 @@ import pyarrow as pa
 from ch_sink.model.change import HandoverId
 from ch_sink.ports.ledger import Fence
 
-__all__ = [
-    "AppliedSwap",
-    "DeadLetter",
-    "DeadLetters",
-    "HandedOver",
-    "Handover",
-    "Pending",
-    "PendingRecord",
-    "StoredLetter",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, Protocol
 
-__all__ = ["Alive", "Compared", "Condition", "RecordedState", "Request", "StreamStates"]
-
 
 @dataclass(frozen=True, slots=True)
 class Request:

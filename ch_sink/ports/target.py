@@ -7,8 +7,6 @@ import pyarrow as pa
 
 from ch_sink.ports.ledger import Fence
 
-__all__ = ["Insert", "RowLookup", "StoredRows", "TableWriter"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:

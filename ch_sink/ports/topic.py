@@ -5,8 +5,6 @@ from typing import Protocol
 
 from ch_sink.model.change import Records
 
-__all__ = ["History", "RegisteredSchema", "SchemaRegistry"]
-
 
 class History(Protocol):
     """Earlier records of the same partition."""

@@ -21,8 +21,6 @@ from urllib.parse import unquote, urlsplit
 from ch_sink.errors import ConfigError
 from ch_sink.model.address import Address
 
-__all__ = ["Answer", "Listener", "Request"]
-
 log = logging.getLogger(__name__)
 
 _ARRIVE_SECONDS = 10.0

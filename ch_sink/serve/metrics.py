@@ -15,8 +15,6 @@ from ch_sink.observe.live import Live
 from ch_sink.observe.stream import StreamSummary, StreamView
 from ch_sink.serve.listener import Answer, Listener, Request
 
-__all__ = ["STATES", "Metrics", "MetricsServer", "serving"]
-
 STATES = ("opening", "running", "idle", "waiting", "stopped", "paused", "done")
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 

@@ -15,8 +15,6 @@ from ch_sink.errors import ChSinkError
 from ch_sink.model.address import Address, names_this_host
 from ch_sink.serve.listener import Answer, Listener, Request
 
-__all__ = ["PageData", "PageServer", "application"]
-
 _CONTENT = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

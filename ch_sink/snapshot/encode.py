@@ -32,8 +32,6 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType
 
-__all__ = ["encoded", "encoder", "is_sent", "same_decimal_text", "same_moment_text", "source_type"]
-
 Encode = Callable[[str | bytes], Any]
 _EXACT = Context(prec=2000)
 _AS_IT_IS = ValuePolicy()

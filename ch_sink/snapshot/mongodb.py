@@ -16,8 +16,6 @@ from pymongo.read_preferences import ReadPreference
 from ch_sink.errors import SourceError
 from ch_sink.snapshot.reader import NO_PROOF, Part, SourceAddress, Value
 
-__all__ = ["MongoReader"]
-
 Document = Mapping[str, Any]
 _ID = "_id"
 _BY_ID = [(_ID, ASCENDING)]

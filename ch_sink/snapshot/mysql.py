@@ -11,8 +11,6 @@ from pymysql.cursors import SSCursor
 from ch_sink.errors import SourceError
 from ch_sink.snapshot.reader import Part, SourceAddress, Value, between, key_ranges, url_options
 
-__all__ = ["MysqlReader"]
-
 _POS_BITS = 40
 _SETTINGS = f"SET time_zone = '+00:00', sql_mode = '', sql_select_limit = {2**64 - 1}"
 """The server's own settings may cut results off, or fill a CHAR up with spaces."""

@@ -10,8 +10,6 @@ from psycopg import sql
 from ch_sink.errors import SourceError
 from ch_sink.snapshot.reader import Part, SourceAddress, Value, between, url_options
 
-__all__ = ["PostgresReader"]
-
 _SETTINGS = (
     "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
     # Else the amounts have the separators of the server's country, and a row policy hides rows without a word.

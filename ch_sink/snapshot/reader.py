@@ -6,20 +6,6 @@ from itertools import pairwise
 from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qsl, urlsplit
 
-__all__ = [
-    "NO_PROOF",
-    "OPTIONS",
-    "DivisibleReader",
-    "DocumentReader",
-    "Part",
-    "SourceAddress",
-    "SourceReader",
-    "Value",
-    "between",
-    "key_ranges",
-    "url_options",
-]
-
 Value = str | bytes | None
 """A value as the database writes it."""
 

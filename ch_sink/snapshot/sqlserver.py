@@ -15,8 +15,6 @@ from ch_sink.errors import ConfigError, PositionError, SourceError
 from ch_sink.snapshot.reader import NO_PROOF, Part, SourceAddress, Value, between, key_ranges
 from ch_sink.sources.change_tables import lsn
 
-__all__ = ["SqlServerReader", "read_as", "type_text"]
-
 _VERSIONS_ROWS = "SELECT snapshot_isolation_state FROM sys.databases WHERE database_id = DB_ID()"
 _COLUMNS = """
 SELECT c.name, TYPE_NAME(CASE WHEN c.system_type_id = 240 THEN c.user_type_id ELSE c.system_type_id END) AS kind,

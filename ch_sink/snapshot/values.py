@@ -12,25 +12,6 @@ from datetime import date
 from functools import lru_cache
 from typing import Any
 
-__all__ = [
-    "array",
-    "bit_number",
-    "bits",
-    "clock_time",
-    "day_time",
-    "days",
-    "geometry",
-    "hstore",
-    "hstore_json",
-    "micro_duration",
-    "moment",
-    "point",
-    "scaled",
-    "zoned",
-    "zoned_time",
-]
-
-
 _EPOCH = date(1970, 1, 1).toordinal()
 
 

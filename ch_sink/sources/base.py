@@ -11,24 +11,6 @@ import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
 
-__all__ = [
-    "FLATTENED",
-    "Blocks",
-    "Columns",
-    "Flattened",
-    "Positions",
-    "RefusedConnector",
-    "Source",
-    "Strategy",
-    "numbers",
-    "refusal",
-    "split",
-    "stream_names",
-    "texts",
-    "values",
-    "words",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Positions:

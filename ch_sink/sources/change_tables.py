@@ -9,8 +9,6 @@ import numpy as np
 from ch_sink.errors import PositionError
 from ch_sink.sources.base import Blocks, Positions, split, words
 
-__all__ = ["DB2", "SQLSERVER", "Db2", "lsn"]
-
 
 class SQLServerBlock(msgspec.Struct, gc=False):
     """The ``source`` block's position: two log sequence numbers and the event's number at its LSN."""

@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 from ch_sink.errors import PositionError
 from ch_sink.sources.base import Blocks, Positions, numbers, split, texts, values, words
 
-__all__ = ["MYSQL", "ORACLE", "POSTGRES", "MySQL", "Oracle", "PostgreSQL"]
-
 _FILE_BITS, _POS_BITS = 24, 40
 
 

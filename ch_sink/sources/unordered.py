@@ -11,8 +11,6 @@ import numpy.typing as npt
 from ch_sink.errors import PositionError
 from ch_sink.sources.base import Blocks, Positions, Strategy, numbers, split, values, words
 
-__all__ = ["MONGODB", "SINGLESTORE", "STATED", "MongoDB", "Other", "SingleStore", "other"]
-
 _ORD, _MOST = np.uint64((1 << 32) - 1), (1 << 63) - 1
 
 

@@ -18,8 +18,6 @@ from ch_sink.stream.tasks import Execute
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FEED", "OPS", "TOPIC", "Changes", "changes"]
-
 OPS = {
     "insert": Op.CREATE,
     "update_postimage": Op.UPDATE,

@@ -28,8 +28,6 @@ from ch_sink.wiring.worker import run_configured
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BUCKETS", "ChangeRows", "bucket", "numbered"]
-
 BUCKETS = 8
 """Partitions over which rows are spread by their keys. Fixed: a key's rows always have the same."""
 _ROWS = 50_000

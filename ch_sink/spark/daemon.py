@@ -9,8 +9,6 @@ which nothing here uses, starts none when OPENBLAS_NUM_THREADS is 1. Workers ope
 import gc
 import os
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Import ahead, then serve as PySpark's own daemon does."""

@@ -38,8 +38,6 @@ from ch_sink.wiring.tasks import task_ports
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["DefaultSource"]
-
 _OWN = ("config", "keys", "op", "sequence_by", "except_column_list")
 _SPARKS = ("checkpointlocation", "path")
 _ELSEWHERE = ("apply_as_deletes", "ignore_null_updates_column_list")

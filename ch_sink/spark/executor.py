@@ -14,8 +14,6 @@ from ch_sink.spark.probe import expect_equipped, runs_tasks
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult, tried
 from ch_sink.wiring.worker import Work, fetched_together, garbage, packed, run_configured, run_group
 
-__all__ = ["SparkExecutor"]
-
 _SCHEMA = "task long, result binary"
 _NAMED = 3
 """Streams that the description of a job names."""
@@ -58,6 +56,10 @@ class SparkExecutor:
     def probe(self) -> bool:
         """Whether Spark still runs tasks. Raises what Spark raises."""
         return runs_tasks(self.spark)
+
+    def expect_alive(self) -> None:
+        """See ch_sink.spark.sessions.expect_alive."""
+        sessions.expect_alive(self.spark)
 
     def keep_warm(self) -> None:
         """Run an empty task in each slot, unless executors are to come and go. Raises what Spark raises."""

@@ -32,8 +32,6 @@ from ch_sink.wiring.worker import run_configured
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Given", "Sink", "applied", "prepare", "sink", "with_hints"]
-
 Given = str | Path | Mapping[str, Any]
 Stream = tuple[str, str, str]
 

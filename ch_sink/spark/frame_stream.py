@@ -19,8 +19,6 @@ from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.model import TargetTable
 
-__all__ = ["FrameStream", "Known", "NoGroup", "Span"]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:

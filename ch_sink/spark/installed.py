@@ -20,21 +20,6 @@ from pathlib import Path
 
 from ch_sink.errors import ConfigError
 
-__all__ = [
-    "MINIMUM",
-    "archive_options",
-    "archives",
-    "cache_folder",
-    "class_path",
-    "find_archive",
-    "find_java",
-    "java_version",
-    "keep_archive",
-    "linked_home",
-    "prepared_home",
-    "require_java",
-]
-
 MINIMUM = 17
 """Lowest major version that Spark 4.2 and Kafka 4.2 accept."""
 

@@ -23,8 +23,6 @@ from ch_sink.wiring.crew import Crew, Observers
 from ch_sink.wiring.process import Stop, allow_descriptors, run_stoppable
 from ch_sink.wiring.streams import SharedTopics
 
-__all__ = ["JobEnd", "main", "run_job", "run_streams"]
-
 log = logging.getLogger("ch_sink")
 
 
@@ -84,6 +82,7 @@ def run_job(
             fail_fast=fail_fast,
             stopping=lambda: stop.requested,
             abandon=application.cancel,
+            lost=application.lost,
         )
         job = Crew(application.add, brokers, topics, seen).job(configs, application.execute, options)
         seen.watch.source = lambda: _view(job, application)

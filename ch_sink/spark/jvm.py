@@ -23,8 +23,6 @@ from ch_sink.errors import ChSinkError
 from ch_sink.spark.installed import archive_options, class_path
 from ch_sink.wiring.process import Stop
 
-__all__ = ["Gateway", "Jvm", "java_command", "properties_text"]
-
 TEMPORARY = "{temporary}"
 """In a command: the JVM's folder for temporary files."""
 _PROPERTIES = "spark.properties"

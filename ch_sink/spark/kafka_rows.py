@@ -22,8 +22,6 @@ from ch_sink.wiring.worker import kept_stream, run_configured
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Batches", "KafkaRows", "changed_meanwhile", "expect_kafka_columns", "runs", "spans_of"]
-
 _COLUMNS = {
     "key": ("binary",),
     "value": ("binary",),

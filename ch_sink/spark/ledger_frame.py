@@ -12,8 +12,6 @@ from ch_sink.spark.change_feed import TOPIC
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["history"]
-
 _SCHEMA = (
     "stream string, batch long, topic string, topic_id string, partition int, first_offset long, end_offset long, "
     "rows long, deletes long, dead_letters long, source_time timestamp, started timestamp, finished timestamp, "

@@ -8,8 +8,6 @@ from pathlib import Path
 from ch_sink.errors import ChSinkError
 from ch_sink.spark.installed import archives, cache_folder, find_archive, keep_archive, prepared_home, require_java
 
-__all__ = ["main", "prepare"]
-
 _DUMP_SECONDS = 300.0
 """How long Java may take to write the archive."""
 

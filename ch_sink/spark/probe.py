@@ -18,8 +18,6 @@ from ch_sink.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["cause", "expect_equipped", "runs_tasks"]
-
 _HINT = (
     "Install the driver's Python version and the packages of ch-sink on the executors, or ship an environment "
     "(docs/cluster.md, What executors need)."

@@ -18,17 +18,6 @@ from ch_sink.wiring.process import Stop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "JvmStart",
-    "build_application",
-    "build_session",
-    "default_java_options",
-    "disconnect",
-    "mute_py4j",
-    "start_application",
-    "start_jvm",
-]
-
 log = logging.getLogger("ch_sink")
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")

@@ -22,8 +22,6 @@ from ch_sink.ports import RowLookup
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.model import TargetTable
 
-__all__ = ["Newer", "expect_served", "expect_stated_versions", "newer"]
-
 _EPOCHS = {"UInt128": 1 << 112, "Int128": 1 << 112, "UInt256": 1 << 112, "Int256": 1 << 112}
 """Versions from which on an epoch is in them, by the type of their column."""
 _ENGINE = "Use ENGINE = ReplacingMergeTree(_version, _is_deleted) with _version UInt128, _is_deleted UInt8."

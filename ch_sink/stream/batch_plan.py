@@ -25,8 +25,6 @@ from ch_sink.ports import FinishedRange, Ledger, RangeIntent
 from ch_sink.stream.offset_ranges import Choices, OffsetRange, expect_all, held, initial_offset, plan_ranges
 from ch_sink.stream.partition_states import States
 
-__all__ = ["AddedPartitions", "BatchPlanner", "rewind"]
-
 log = logging.getLogger("ch_sink")
 
 Start = str | Mapping[str, Any]

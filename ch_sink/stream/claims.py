@@ -13,20 +13,6 @@ from pathlib import Path
 from ch_sink.errors import LedgerConflict, Superseded
 from ch_sink.ports import Claim, Execution
 
-__all__ = [
-    "abandon",
-    "abandoned",
-    "born",
-    "displaced",
-    "forget",
-    "live",
-    "mine",
-    "new_claim",
-    "retired",
-    "superseded",
-    "taken_since",
-]
-
 # Claims that this process holds: several streams may run in one process.
 _held: set[tuple[str, str]] = set()
 # Claims that this process does not know to be written, and has given up.

@@ -37,8 +37,6 @@ from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, Task
 from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import clashes
 
-__all__ = ["Coordinator"]
-
 log = logging.getLogger("ch_sink")
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from ch_sink.errors import StreamFailed
 from ch_sink.model.address import counted
 
-__all__ = ["ErrorLimits", "ErrorWatch"]
-
 WINDOW = 1_000
 """The rate is that of the newest batches with so many records together; fewer records are not judged."""
 

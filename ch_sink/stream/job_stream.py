@@ -34,8 +34,6 @@ from ch_sink.stream.pace import Flush
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.rounds import Rounds
 
-__all__ = ["ACTIVE", "HELD", "JobStream", "Pace", "Phase", "Reading", "Watermarks"]
-
 
 class Phase(Enum):
     """Where a stream is in its life: see the drawing above."""

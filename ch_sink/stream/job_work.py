@@ -12,8 +12,6 @@ from ch_sink.stream.rounds import WriteAll, as_failure, run_together
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.stream.turn import Batch
 
-__all__ = ["JobWork"]
-
 log = logging.getLogger("ch_sink")
 
 Reports = Callable[[Report], None]

@@ -20,23 +20,6 @@ from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.standing import Member
 
-__all__ = [
-    "Answered",
-    "BatchEnded",
-    "CallEnded",
-    "Changed",
-    "Closed",
-    "Discovered",
-    "Exchanged",
-    "Failed",
-    "Kind",
-    "Lanes",
-    "Opened",
-    "Report",
-    "ThreadLanes",
-    "Work",
-]
-
 _AHEAD = 4
 """Streams that are opened or wait for it, for each thread that opens them."""
 Kind = Literal["batch", "open", "states", "look"]

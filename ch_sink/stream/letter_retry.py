@@ -21,8 +21,6 @@ from ch_sink.ports import DeadLetter, Ledger, RowsEdited, TableRefilled
 from ch_sink.sources import source_for
 from ch_sink.table.model import Family
 
-__all__ = ["LetterRetry", "Retried"]
-
 F = TypeVar("F", RowsEdited, TableRefilled)
 
 _NEXT = (

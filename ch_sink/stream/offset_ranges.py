@@ -7,16 +7,6 @@ from typing import Any, Literal
 from ch_sink.errors import REFILL, ConfigError, DataLoss
 from ch_sink.model.values import TopicState
 
-__all__ = [
-    "Choices",
-    "OffsetRange",
-    "StartingOffsets",
-    "expect_all",
-    "held",
-    "initial_offset",
-    "plan_ranges",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:

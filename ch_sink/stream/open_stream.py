@@ -20,8 +20,6 @@ from ch_sink.stream.rounds import Rounds
 from ch_sink.stream.tasks import RangeDone, ReleaseDone
 from ch_sink.table.model import TargetTable
 
-__all__ = ["OpenStream", "SchemaChanges", "StreamTable", "fingerprint"]
-
 log = logging.getLogger("ch_sink")
 
 _BLOCKS = 2

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 from ch_sink.stream.tasks import Execute, Task, TaskResult, weight
 
-__all__ = ["ACTIVE_SECONDS", "FEW", "LONG", "Flush", "Patience", "Pauses", "Slots", "Work", "fair_shares", "in_turn"]
-
 ACTIVE_SECONDS = 10.0
 """Seconds after its last batch for which a stream counts as active."""
 _FEW = 20

@@ -9,8 +9,6 @@ from ch_sink.model.floor import Floor
 from ch_sink.order import State
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
 
-__all__ = ["States"]
-
 
 class States:
     """States of one stream's partitions, for one topic id at a time."""

@@ -11,8 +11,6 @@ from ch_sink.ports import Fence, Ledger, Pending
 from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.table.model import TargetTable
 
-__all__ = ["GroupOffsets", "StreamPorts", "StreamSettings", "TableAdmin", "Topics"]
-
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:

@@ -12,8 +12,6 @@ from ch_sink.stream.open_stream import OpenStream
 from ch_sink.stream.rounds import Rounds
 from ch_sink.stream.tasks import RangeDone, ReleaseDone, ReleaseTask
 
-__all__ = ["Releases"]
-
 log = logging.getLogger("ch_sink")
 
 

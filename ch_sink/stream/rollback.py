@@ -20,8 +20,6 @@ from ch_sink.ports import FinishedRange, Ledger, RowsEdited, TableRefilled, Trun
 from ch_sink.stream.open_stream import OpenStream
 from ch_sink.stream.ports import GroupOffsets
 
-__all__ = ["Restored", "ahead", "lacking", "newest_stored"]
-
 log = logging.getLogger("ch_sink")
 
 _COMMIT_BITS = 80

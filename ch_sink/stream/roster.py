@@ -20,8 +20,6 @@ from ch_sink.ports.stream_states import Alive, Compared, RecordedState, StreamSt
 from ch_sink.stream.claims import born
 from ch_sink.stream.standing import Member
 
-__all__ = ["BEAT", "Outages", "Roster"]
-
 log = logging.getLogger("ch_sink")
 
 BEAT = 15.0

@@ -15,19 +15,6 @@ from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.ports import FinishedRange, Ledger, RangeIntent
 from ch_sink.stream.tasks import Execute, Task, TaskResult
 
-__all__ = [
-    "Intend",
-    "Record",
-    "Rounds",
-    "Write",
-    "WriteAll",
-    "Written",
-    "as_failure",
-    "run_one",
-    "run_together",
-    "write_each",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Intend:

@@ -19,8 +19,6 @@ from ch_sink.pipeline.plans import StreamName
 from ch_sink.ports import TaskLedger
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 
-__all__ = ["Held", "OpenPorts", "TaskPorts", "hold", "range_steps", "release", "run_task", "store_held", "task_name"]
-
 
 @dataclass(frozen=True, slots=True)
 class TaskPorts:
@@ -129,9 +127,9 @@ def _held(task: RangeTask, open_ports: OpenPorts) -> Held | None:
         with _closing(ports.chunks(task.start)) as ready, closing(_timed(ready, sink.stages)) as chunks:
             chunk = next(chunks, None)
         if chunk is not None and (chunk.first, chunk.end) == (task.start, task.end):
-            prepared = sink.prepare(chunk, task.state)
-            if may_share(prepared):
-                return Held(task, ports, RangeDone.of(task), Member(sink, prepared))
+            member = Member(sink, sink.prepare(chunk, task.state))
+            if may_share(member):
+                return Held(task, ports, RangeDone.of(task), member)
     return None
 
 

@@ -16,8 +16,6 @@ from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedStat
 from ch_sink.stream.claims import born
 from ch_sink.stream.pace import Patience
 
-__all__ = ["SILENCE", "Member", "has_job", "seen_from_outside", "standing"]
-
 SILENCE = 60.0
 """A job elsewhere that has recorded nothing for so many seconds counts as gone."""
 

@@ -14,8 +14,6 @@ from ch_sink.model.counts import total
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, PartitionTotals, RangeSummary
 
-__all__ = ["DAYS_APART", "KEEP", "Written", "covered", "fold", "fold_due", "standing", "with_summaries"]
-
 KEEP = 500
 """How many results a partition keeps at least."""
 DAYS_APART = 35

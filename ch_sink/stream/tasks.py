@@ -14,19 +14,6 @@ from ch_sink.pipeline.plans import Applied, Changed
 from ch_sink.ports import Claim, RangeProgress
 from ch_sink.table.model import TargetTable
 
-__all__ = [
-    "Execute",
-    "RangeDone",
-    "RangeTask",
-    "ReleaseDone",
-    "ReleaseTask",
-    "Task",
-    "TaskResult",
-    "progress_entry",
-    "tried",
-    "weight",
-]
-
 _SHORT = 5_000
 """Offsets below which a range is read, planned and inserted in one thread."""
 _FIXED = 500

@@ -19,8 +19,6 @@ from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.pace import ACTIVE_SECONDS, FEW, LONG, fair_shares, in_turn
 from ch_sink.stream.rounds import as_failure
 
-__all__ = ["PATIENCE", "TOGETHER", "Batch", "Looked", "Looks", "Turn"]
-
 PATIENCE = 1.0
 """Seconds after which a stream goes on with what it knows there is to read."""
 TOGETHER = 100

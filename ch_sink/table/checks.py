@@ -15,8 +15,6 @@ from ch_sink.table.views import partitions_apart, view_of
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in, quote
 
-__all__ = ["Finding", "Situation", "check_table", "deletes_finding", "keyless_finding"]
-
 Level = Literal["ok", "warn", "fail"]
 
 _WANTED_WINDOW = 10_000

@@ -18,26 +18,6 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import key_expressions, literal, quote, split_commas
 
-__all__ = [
-    "STATE_TABLES",
-    "TABLE_COMMENT",
-    "Statement",
-    "create_row_policy",
-    "create_table",
-    "init_statements",
-    "listed",
-    "made_engine",
-    "made_table",
-    "note_types",
-    "once",
-    "policy_condition",
-    "policy_name",
-    "row_policies",
-    "script",
-    "state_tables",
-    "views_of",
-]
-
 
 def policy_name(table: str) -> str:
     """Short name of the policy that ``init`` makes for a table."""

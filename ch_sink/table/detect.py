@@ -20,16 +20,6 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import Kind, columns_in, key_expressions, quote, tokenize
 
-__all__ = [
-    "DETECT_SQL",
-    "TableRow",
-    "assemble",
-    "detect_sql",
-    "local_table",
-    "varies",
-    "varying_columns",
-]
-
 _VARIES = re.compile(
     r"now(64|InBlock|InBlock64)?|today|yesterday|cur(rent_)?date|current_timestamp|local(time|timestamp)|"
     r"utc_?timestamp|(rand|generate)\w*",

@@ -13,17 +13,6 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import Kind, Token, closing, identifier, literal, split_commas, string_value, tokenize
 
-__all__ = [
-    "DistributedOver",
-    "EngineClause",
-    "distributed_over",
-    "is_version_type",
-    "parse_engine",
-    "refusal",
-    "settings_sql",
-    "to_engine",
-]
-
 _LOCAL = "Point clickhouse.table at a table of the ReplacingMergeTree family, or let `ch_sink init` make one."
 _SUMS = (
     "it merges rows of one key by adding them up, so an update or a delete cannot replace what is stored",

@@ -12,20 +12,6 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.sql import literal, quote
 
-__all__ = [
-    "addition",
-    "alter",
-    "altering",
-    "as_column",
-    "choice_of",
-    "diff",
-    "existing_statements",
-    "offered",
-    "planned_table",
-    "unseen_statements",
-    "window_setting",
-]
-
 
 def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]:
     """ALTER statements that add what the table lacks for the source; empty if nothing is missing.

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from ch_sink.errors import TableError
 from ch_sink.types.sql import Kind, Token, tokenize
 
-__all__ = ["Call", "ColumnRef", "Expression", "Literal", "parse_expression"]
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnRef:

@@ -6,17 +6,6 @@ from typing import Any
 
 from ch_sink.types.column import WIDE_YEARS, Years
 
-__all__ = [
-    "POLICIES_SQL",
-    "SERVER_SQL",
-    "YEARS_SQL",
-    "RowPolicy",
-    "ServerFacts",
-    "policies_after_final",
-    "version_of",
-    "years_of",
-]
-
 _ON = ("1", "true")
 YEARS_SQL = """\
 [

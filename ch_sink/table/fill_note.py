@@ -8,8 +8,6 @@ from ch_sink.errors import StreamFailed
 from ch_sink.ports import Ledger, TableRefilled
 from ch_sink.table.model import TargetTable
 
-__all__ = ["expect_entered", "fill_note", "is_entered", "marked"]
-
 _MARK = "ch_sink fills this table: "
 
 

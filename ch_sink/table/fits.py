@@ -13,8 +13,6 @@ from ch_sink.types.column import Column, TypeChoices, ValuePolicy
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["type_findings"]
-
 _NEVER_NULL = ("Array", "Map", "Nested")
 _RANGES = {
     "Date": "1970-01-01 to 2149-06-06",

@@ -10,17 +10,6 @@ from ch_sink.table.rollup import Rollup
 from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.sql import columns_in, quote
 
-__all__ = [
-    "SOURCE_TIME",
-    "Engine",
-    "Family",
-    "TargetTable",
-    "clashes",
-    "forgets_deletes",
-    "times",
-]
-
-
 SOURCE_TIME = "_source_time"
 """The column of a history that has the time of each change at its source."""
 

@@ -11,8 +11,6 @@ from ch_sink.table.engine_full import settings_sql
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.sql import quote
 
-__all__ = ["OtherSink", "maker_of", "unused_mark", "with_mark"]
-
 
 @dataclass(frozen=True, slots=True)
 class OtherSink:

@@ -17,14 +17,6 @@ from ch_sink.table.model import TargetTable
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.sql import literal
 
-__all__ = [
-    "CALENDAR",
-    "Moment",
-    "calendar_value",
-    "moment_of",
-    "partition_groups",
-]
-
 _DAY = 86_400
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 

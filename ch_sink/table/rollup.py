@@ -10,8 +10,6 @@ from hashlib import blake2b
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, literal, quote
 
-__all__ = ["Rollup", "RollupChoice"]
-
 _SIGN = f"{OWN}sign"
 _COMMENT = "Rollup of {} by ch_sink"
 _ROWS = "_rows"

@@ -10,8 +10,6 @@ from ch_sink.table.rollup import Rollup, RollupChoice
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, Kind, Token, columns_in, literal, quote, tokenize
 
-__all__ = ["expect_rollups", "expect_row_functions", "names_in", "probe", "rollup_of", "syntax_probe"]
-
 _VARYING = re.compile(
     r"now\w*|today|yesterday|curdate|local(time|timestamp)|utc_?timestamp|current\w+|session_user|auth\w*user|user|"
     r"rand\w*|generate\w+|fuzz\w+|obfuscateQuery|array(Partial\w+|Shuffle|RandomSample|Join)|unnest|"

@@ -15,18 +15,6 @@ from ch_sink.types.column import WIDE, TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.types.sql import Kind, columns_in, key_expressions, literal, quote, tokenize
 
-__all__ = [
-    "ColumnPlan",
-    "EngineChoice",
-    "TableSpec",
-    "added_type",
-    "chosen_schema",
-    "key_names",
-    "plan_columns",
-    "sorting_key",
-    "system_plans",
-]
-
 
 class EngineChoice(StrEnum):
     """Kinds of table that ``init`` makes."""

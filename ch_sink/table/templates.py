@@ -11,8 +11,6 @@ from string import Template
 
 from ch_sink.errors import ChSinkError
 
-__all__ = ["render", "template"]
-
 
 @cache
 def template(name: str) -> str:

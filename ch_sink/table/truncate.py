@@ -10,11 +10,6 @@ from ch_sink.types.arrow import sql_value
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import quote
 
-__all__ = [
-    "own_rows",
-    "truncate_statement",
-]
-
 
 def truncate_statement(table: TargetTable, floor: int, version_column: str | None, condition: str = "") -> str:
     """SQL that deletes all rows of the stream whose version lies below ``floor``.

@@ -21,18 +21,6 @@ from ch_sink.table.templates import render
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in, key_expressions, literal, quote
 
-__all__ = [
-    "CURRENT",
-    "LIFE",
-    "MOMENTS",
-    "Shown",
-    "moments_of",
-    "partition_in_sorting_key",
-    "partitions_apart",
-    "stale",
-    "view_of",
-]
-
 CURRENT = "_current"
 """Suffix of the view of the current state."""
 

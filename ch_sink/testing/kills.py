@@ -14,8 +14,6 @@ from typing import Any, Literal, get_args
 
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseError, ClickHouseUnavailable, LedgerConflict
 
-__all__ = ["ALL_POINTS", "POINTS", "Fault", "Kill", "KillSwitch", "Killed", "What"]
-
 POINTS = (
     "before claim",
     "after claim",

@@ -25,7 +25,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.pipeline.guards import Fencing
 from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
-from ch_sink.pipeline.plan import BatchDecoder, Ports
+from ch_sink.pipeline.plans import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import (
     DeadLetters,
@@ -45,8 +45,6 @@ from ch_sink.stream.run_task import Held, TaskPorts, range_steps, release, store
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult, patience, progress_entry, tried
 from ch_sink.table.model import TargetTable
 from ch_sink.testing.kills import Fault, Guarded, Kill, Killed, KillSwitch
-
-__all__ = ["LocalBatch", "LocalPorts", "LocalRunner"]
 
 _LEDGER = {name: name for name in ("claim", "intents", "results", "record")}
 

@@ -13,7 +13,7 @@ from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPend
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.model.values import TopicState
-from ch_sink.pipeline.plan import BatchDecoder
+from ch_sink.pipeline.plans import BatchDecoder
 from ch_sink.ports import DeadLetter, Fence, RegisteredSchema, StoredLetter
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
 from ch_sink.stream.ports import StreamSettings
@@ -22,8 +22,6 @@ from ch_sink.testing.local_runner import LocalPorts
 from ch_sink.testing.table import MemoryTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
-
-__all__ = ["MemoryDeadLetters", "MemoryRegistry", "MemoryStream", "MemoryStreamStates", "MemoryTopic"]
 
 
 @dataclass(slots=True)

@@ -17,8 +17,6 @@ from ch_sink.ports import Fence, Insert, StoredRows
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
 from ch_sink.table.rollup import Rollup
 
-__all__ = ["MemoryRollup", "MemoryTable", "Row"]
-
 Row = dict[str, Any]
 _Key = tuple[Any, ...]
 

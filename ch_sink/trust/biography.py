@@ -6,8 +6,6 @@ from typing import Any
 
 from ch_sink.model.change import Half
 
-__all__ = ["Biography", "Event", "as_text", "by_version", "compared_with"]
-
 
 @dataclass(frozen=True, slots=True)
 class Event:

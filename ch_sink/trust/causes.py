@@ -9,8 +9,6 @@ from typing import Any
 
 from ch_sink.trust.differences import Difference
 
-__all__ = ["causes", "in_julian_calendar"]
-
 _DAY = re.compile(r"(\d{4,})-(\d\d)-(\d\d)(.*?)( BC)?", re.DOTALL)
 _REFORM = (1582, 10, 15)
 """The first day of the Gregorian calendar, which PostgreSQL applies to all earlier days, too."""

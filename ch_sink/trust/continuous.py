@@ -20,8 +20,6 @@ from ch_sink.trust.verify import verified
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import quote
 
-__all__ = ["PART", "Rotation", "compared", "part_bounds"]
-
 PART = 200_000
 """Rows of a part."""
 _EXAMPLES = 10

@@ -12,8 +12,6 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import OWN, literal, quote
 
-__all__ = ["Difference", "Differences", "Totals"]
-
 _SETTINGS: dict[str, str | int] = {
     **EVERY_TYPE,
     # Large tables are grouped on disk rather than in memory.

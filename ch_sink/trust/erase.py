@@ -24,8 +24,6 @@ from ch_sink.trust.sides import Side
 from ch_sink.trust.subject import Subject
 from ch_sink.types.sql import literal
 
-__all__ = ["Erased", "erased"]
-
 _WORD = (1 << 64) - 1
 
 

@@ -22,8 +22,6 @@ from ch_sink.trust.topic import Check, never_stops
 from ch_sink.trust.wiring import subject_of
 from ch_sink.types.sql import OWN, quote
 
-__all__ = ["explained", "life_of", "noted_of", "stored_rows"]
-
 _SETTINGS: dict[str, str | int] = {
     **EVERY_TYPE,
     "output_format_json_quote_decimals": 1,

@@ -22,8 +22,7 @@ from ch_sink.observe.step import Step
 from ch_sink.order import State, is_one_of_several
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
-from ch_sink.pipeline.plan import BatchDecoder, Ports
-from ch_sink.pipeline.plans import StreamName
+from ch_sink.pipeline.plans import BatchDecoder, Ports, StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import (
     DeadLetter,
@@ -43,8 +42,6 @@ from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.topic import TopicReader
-
-__all__ = ["Fold", "MakeDecoder", "lenient"]
 
 _LIMIT = 500_000
 """Offsets in one batch."""

@@ -14,19 +14,6 @@ from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
 from ch_sink.types.sql import quote
 
-__all__ = [
-    "base_of",
-    "begin_at_load",
-    "expect_one_order",
-    "facts_of",
-    "floors_of",
-    "follows_another",
-    "is_incomplete",
-    "loads_of",
-    "unjudged",
-    "without_history",
-]
-
 
 def expect_one_order(ledger: Ledger, topic: TopicState) -> None:
     """Raises StreamFailed if the stream has read a topic's changes in an order that the topic does not show any more.

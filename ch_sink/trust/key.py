@@ -19,8 +19,6 @@ from ch_sink.types.arrow import arrow_type, carried
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["WantedKey", "condition_of", "wanted_key"]
-
 _TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d:\d\d(\.\d+)?)?")
 _HINT = "Write the key as JSON, e.g. '{\"id\": 7}'."
 

@@ -22,8 +22,10 @@ from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.model.values import TopicState
 from ch_sink.order import Decision, Sequenced, State, Trace
 from ch_sink.order.version import to_int, to_ints
+from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.chunks import Chunk
-from ch_sink.pipeline.plan import Barrier, BatchDecoder, Plan, Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import BatchDecoder, Plan, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import HandedOver, StoredRows
 from ch_sink.stream.tasks import RangeTask
@@ -33,8 +35,6 @@ from ch_sink.trust.own_tables import Noted
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.topic import TopicReader
 from ch_sink.types import arrow_type
-
-__all__ = ["Course", "Reading", "biography"]
 
 Course = tuple[State, Sequence[tuple[int, int]]]
 """The state at a partition's first record, and each offset from which on the epoch was at least so high."""

@@ -38,19 +38,6 @@ from ch_sink.types.converter import Converter
 from ch_sink.types.sql import quote
 from ch_sink.types.text_columns import AnyText
 
-__all__ = [
-    "ROWS",
-    "Filling",
-    "SnapshotColumn",
-    "block",
-    "expect_unique",
-    "filling",
-    "lacking_columns",
-    "load",
-    "snapshot_columns",
-    "store",
-]
-
 ROWS = 20_000
 """Rows of one insert."""
 

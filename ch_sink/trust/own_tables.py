@@ -8,8 +8,6 @@ from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.config import Config
 from ch_sink.ports import TableRefilled
 
-__all__ = ["Noted", "OwnTables", "own_tables"]
-
 
 @dataclass(frozen=True, slots=True)
 class Noted:

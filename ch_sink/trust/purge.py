@@ -38,14 +38,6 @@ from ch_sink.trust.subject import Subject
 from ch_sink.trust.wiring import subject_of
 from ch_sink.types.sql import quote
 
-__all__ = [
-    "EVERY",
-    "Purged",
-    "Purging",
-    "purge_stream",
-    "purged",
-]
-
 _RESULTS = 10_000
 """Results of the ledger that are searched for those that have just been finished."""
 SETTLE = 600.0

@@ -30,25 +30,6 @@ from ch_sink.trust.sides import KEY, ROW, TIMES, Side
 from ch_sink.trust.subject import Subject, filled_columns
 from ch_sink.trust.successor import Successor
 
-__all__ = [
-    "NEW_SNAPSHOT",
-    "Loaded",
-    "Moved",
-    "NewTable",
-    "Refill",
-    "Say",
-    "Start",
-    "compared",
-    "expect_good_records",
-    "expect_keyed",
-    "expect_refillable",
-    "filler",
-    "new_run",
-    "new_table",
-    "of_table",
-    "other_table",
-]
-
 NEW_SNAPSHOT = "Otherwise empty the table, delete the topic, and let the connector take a new snapshot."
 """What is left for a table without a key."""
 

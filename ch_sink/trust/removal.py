@@ -9,8 +9,6 @@ from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, literal, quote
 
-__all__ = ["ALL_ROWS", "count", "delete_rows", "forget_keys", "mark_of", "note_removed", "place_of", "states_of_keys"]
-
 ALL_ROWS = "SETTINGS final = 0"
 """Of subqueries in mutations, which run with the settings of the server's default profile, not of the request."""
 

@@ -34,11 +34,6 @@ from ch_sink.trust.subject import Options, Subject, states_at
 from ch_sink.trust.verify import FOUND, Verified, unpaired, verified
 from ch_sink.types.sql import literal
 
-__all__ = [
-    "Repaired",
-    "repaired",
-]
-
 _INSERT: dict[str, str | int] = {
     "async_insert": 0,
     # A row that went wrong twice in the same way is repaired twice.

@@ -24,25 +24,6 @@ from ch_sink.types.chtype import in_utc
 from ch_sink.types.column import Column
 from ch_sink.types.sql import OWN, literal, quote
 
-__all__ = [
-    "USED",
-    "Ceilings",
-    "D",
-    "U",
-    "ceiling_of",
-    "counts",
-    "is_free",
-    "last_versions",
-    "mark_version",
-    "needs_stream",
-    "no_version_left",
-    "row_version",
-    "rows_move",
-    "statements",
-    "too_new",
-    "unremovable",
-]
-
 USED = f"{OWN}used"
 """Versions of all rows of a key in a collapsing table, also of those that are cancelled."""
 D, U = f"{OWN}d", f"{OWN}u"

@@ -12,8 +12,6 @@ from ch_sink.table.model import TargetTable
 from ch_sink.trust.differences import Difference, Differences
 from ch_sink.trust.rollups import RolledUp
 
-__all__ = ["Report", "lines", "page"]
-
 
 @dataclass(frozen=True, slots=True)
 class Report:

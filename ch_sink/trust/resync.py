@@ -52,8 +52,6 @@ from ch_sink.trust.subject import Subject
 from ch_sink.trust.swap import Exchange, held, results_at, runs
 from ch_sink.trust.topic import WithoutErased, offsets_behind
 
-__all__ = ["Resynced", "resynced"]
-
 _NEAR = 2_000
 """Offsets behind the stream at which it is paused."""
 _ROUNDS = 30

@@ -18,8 +18,6 @@ from ch_sink.table.rollup import Rollup
 from ch_sink.trust.sides import Side
 from ch_sink.trust.subject import Subject
 
-__all__ = ["RolledUp", "refilled", "rolled_up"]
-
 _LOOKS = 5
 _PAUSE = 0.3
 """Seconds between two looks: most inserts of a difference take less."""

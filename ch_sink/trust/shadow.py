@@ -22,8 +22,6 @@ from ch_sink.trust.sides import KEY
 from ch_sink.types.column import Column
 from ch_sink.types.sql import literal, quote
 
-__all__ = ["DROP", "Shadow", "shadow_of", "shadow_tables", "staying"]
-
 _SUFFIX = "__ch_sink_shadow"
 _ATTEMPTS = 12
 """Behind a balancer that takes turns, each leads to the other server with even odds at worst."""

@@ -18,8 +18,6 @@ from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns
 from ch_sink.trust.subject import Subject
 from ch_sink.types.sql import key_expressions, quote, split_commas
 
-__all__ = ["Shape", "Wanted", "differences_of_shape", "shape_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

@@ -13,8 +13,6 @@ from ch_sink.types.chtype import parse_type, text_in_utc
 from ch_sink.types.column import Column
 from ch_sink.types.sql import OWN, quote
 
-__all__ = ["KEY", "ROW", "TIMES", "VERSION", "Side", "hashed"]
-
 KEY, ROW, TIMES, VERSION = f"{OWN}key", f"{OWN}row", f"{OWN}times", f"{OWN}version"
 """Columns of the queries: hash of the key, hash of the values, how often the row is there, its newest version."""
 

@@ -13,8 +13,6 @@ from ch_sink.errors import ConfigError
 from ch_sink.snapshot import SourceAddress
 from ch_sink.snapshot.reader import OPTIONS, url_options
 
-__all__ = ["source_address"]
-
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 """What no topic's name has."""
 _DOTS = 3

@@ -30,8 +30,6 @@ from ch_sink.trust.topic import Check, never_stops, until_stopped
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
 
-__all__ = ["LEAST", "PARTS", "Filling", "ReadSource", "load_parts", "read_source", "still_wanted"]
-
 
 @dataclass(frozen=True, slots=True)
 class ReadSource:

@@ -19,8 +19,6 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import tokenize
 
-__all__ = ["Options", "Subject", "chosen_columns", "expect_condition", "filled_columns", "states_at"]
-
 
 @dataclass(frozen=True, slots=True)
 class Subject:

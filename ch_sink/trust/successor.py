@@ -22,13 +22,6 @@ from ch_sink.trust.shadow import DROP
 from ch_sink.trust.shape import Shape
 from ch_sink.types.sql import literal, quote, string_value
 
-__all__ = [
-    "SUFFIX",
-    "Successor",
-    "made_by",
-    "maker",
-]
-
 
 def maker() -> str:
     """The process that runs, as `made_by` reads it."""

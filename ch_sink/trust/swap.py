@@ -24,13 +24,6 @@ from ch_sink.stream.standing import has_job, standing
 from ch_sink.table.fill_note import is_entered, marked
 from ch_sink.trust.refill import Refill, Say
 
-__all__ = [
-    "Exchange",
-    "held",
-    "results_at",
-    "runs",
-]
-
 _BY = "ch_sink resync by "
 _WAIT = 600.0
 """Seconds that a running batch gets to its end."""

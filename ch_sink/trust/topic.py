@@ -19,19 +19,6 @@ from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.ports import History, Ledger, RowsEdited
 from ch_sink.stream.tasks import RangeTask
 
-__all__ = [
-    "Check",
-    "KafkaTopic",
-    "Reached",
-    "StoppableTopic",
-    "TopicReader",
-    "WithoutErased",
-    "never_stops",
-    "offsets_behind",
-    "reached",
-    "until_stopped",
-]
-
 
 class TopicReader(Protocol):
     """One topic. Methods raise KafkaError."""

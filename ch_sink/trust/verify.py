@@ -37,8 +37,6 @@ from ch_sink.types.build import default_sql
 from ch_sink.types.column import Column
 from ch_sink.types.sql import columns_in, literal, quote
 
-__all__ = ["FOUND", "Comparison", "Verified", "unpaired", "verified"]
-
 FOUND = 10_000
 """Step of the keys that differ."""
 _WAITING = "waiting for changes that have not arrived yet"

@@ -35,11 +35,6 @@ from ch_sink.types.sql import quote
 from ch_sink.wiring.streams import stream_settings
 from ch_sink.wiring.tasks import concerned_by
 
-__all__ = [
-    "refill_of",
-    "subject_of",
-]
-
 
 def subject_of(config: Config, check: Check = never_stops) -> Subject:
     """The stream's table and topic; ``check`` ends what reads them. Raises ChSinkError if one of them is missing."""

@@ -22,18 +22,6 @@ from ch_sink.errors import TableError
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.sql import literal
 
-__all__ = [
-    "INTEGERS",
-    "WIDE_INTEGERS",
-    "arrow_of",
-    "arrow_type",
-    "carried",
-    "sent_type",
-    "sql_value",
-    "travels_as_text",
-    "without_unreadable_nulls",
-]
-
 INTEGERS: dict[str, tuple[int, int]] = {
     f"{sign}Int{bits}": ((-(1 << bits - 1), (1 << bits - 1) - 1) if not sign else (0, (1 << bits) - 1))
     for bits in (8, 16, 32, 64)

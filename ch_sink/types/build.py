@@ -17,8 +17,6 @@ from ch_sink.types.families import Context, convert, reading_of
 from ch_sink.types.literals import Encoded, Modes, Reading, Shape, reading
 from ch_sink.types.sql import Kind, columns_in, tokenize
 
-__all__ = ["converter", "default_sql", "ignores_comment", "is_constant", "may_be_guess", "without_expression"]
-
 _KNOW_IT = ("String", "JSON", "Array", "Map", "Tuple", "Nested", "SimpleAggregateFunction")
 """Targets whose converters know the placeholder themselves."""
 _NEVER_OMITTED = ("io.debezium.data.Uuid", "io.debezium.time.ZonedTime")

@@ -8,18 +8,6 @@ import re
 
 from ch_sink.errors import DecodeError
 
-__all__ = [
-    "INFINITE_DAYS",
-    "civil_from_days",
-    "date_text",
-    "days_from_civil",
-    "parse_date",
-    "parse_instant",
-    "parse_time",
-    "ticks_text",
-    "time_text",
-]
-
 INFINITE_DAYS = {
     -2147472692: "infinity",
     -2147472691: "-infinity",

@@ -7,8 +7,6 @@ from functools import lru_cache
 from ch_sink.errors import TableError
 from ch_sink.types.sql import Kind, Token, closing, literal, quote, tokenize
 
-__all__ = ["ChType", "in_utc", "parse_type", "text_in_utc", "widened"]
-
 
 @dataclass(frozen=True, slots=True)
 class ChType:

@@ -5,20 +5,6 @@ from typing import Literal
 
 from ch_sink.types.connect import SourceType, propagated_type
 
-__all__ = [
-    "DIGITS",
-    "ISO",
-    "PLACEHOLDER",
-    "WIDE",
-    "WIDE_YEARS",
-    "Column",
-    "JsonType",
-    "TypeChoices",
-    "ValuePolicy",
-    "Years",
-    "clickhouse_type",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

@@ -14,16 +14,6 @@ from typing import Any
 
 from ch_sink.errors import DecodeError
 
-__all__ = [
-    "Field",
-    "RowSchema",
-    "SourceType",
-    "check_numbers",
-    "of_system",
-    "parse_connect_schema",
-    "propagated_type",
-]
-
 _COMMENT_MARK = "debezium: "
 _JSON_NAMES = {"float": "float32", "double": "float64"}
 """JsonConverter's names that differ from Connect's."""

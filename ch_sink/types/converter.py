@@ -21,25 +21,6 @@ import pyarrow.compute as pc
 
 from ch_sink.errors import DecodeError
 
-__all__ = [
-    "Converted",
-    "Converter",
-    "Encoding",
-    "OutOfRange",
-    "PerValue",
-    "Placeholder",
-    "PlaceholderColumn",
-    "Reaction",
-    "Whole",
-    "as_arrow",
-    "masked",
-    "nullable",
-    "placeholder",
-    "shown",
-    "takes_arrow",
-    "takes_whole",
-]
-
 Encoding = Literal["json", "avro"]
 Whole = Literal["integers", "texts", "flags", "floats", "base64"]
 """Kinds of columns that JSON may hold: of 64-bit integers, texts, booleans, numbers, and base64 of big-endian integers

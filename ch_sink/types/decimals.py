@@ -15,18 +15,6 @@ import pyarrow.compute as pc
 from ch_sink.errors import DecodeError
 from ch_sink.types.converter import Converted, OutOfRange, PerValue, Reaction, Whole, as_arrow, shown
 
-__all__ = [
-    "DecimalColumn",
-    "Unscaled",
-    "VariableScale",
-    "decimal_text",
-    "integers",
-    "read_any_decimal",
-    "read_bytes",
-    "read_text",
-    "read_variable",
-]
-
 Unscaled = tuple[int, int]
 """An unscaled integer and its scale: the value is ``unscaled * 10**-scale``."""
 

@@ -28,8 +28,6 @@ from ch_sink.types.nested import AnyBranch, takes_branches
 from ch_sink.types.scalars import Either, SchemalessFlags, SchemalessIntegers
 from ch_sink.types.text_columns import into_json, into_string
 
-__all__ = ["Context", "convert", "decimal_column", "reading_of"]
-
 _TEMPORAL = ("Date", "Date32", "DateTime", "DateTime64", "Time", "Time64")
 
 

@@ -11,9 +11,6 @@ import pyarrow.compute as pc
 from ch_sink.errors import DecodeError
 from ch_sink.types.converter import Converted, OutOfRange, PerValue, Reaction, as_arrow, shown
 
-__all__ = ["Linear", "Scale", "fit", "floored", "infinite", "wide_integer"]
-
-
 _HINT = "widen the column, or set out_of_range to clamp or null"
 
 

@@ -17,8 +17,6 @@ from ch_sink.types.connect import Field, SourceType, propagated_type
 from ch_sink.types.converter import Converted, Converter, shown
 from ch_sink.types.decimals import VariableScale
 
-__all__ = ["Encoded", "Modes", "Reading", "Shape", "infer", "reading"]
-
 
 class Shape(StrEnum):
     """The kind of literal that is on the wire."""

@@ -17,8 +17,6 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import Converted, Converter, OutOfRange, Placeholder, masked, nullable, shown
 
-__all__ = ["UNION", "AnyBranch", "Arrays", "JsonTexts", "Maps", "Sets", "Structs", "Wrapped", "takes_branches"]
-
 
 class Arrays:
     """Arrays into Array(T). The column type has no null: the server stores a null array as an empty one."""

@@ -27,24 +27,6 @@ from ch_sink.types.converter import (
 )
 from ch_sink.types.integers import fit
 
-__all__ = [
-    "Either",
-    "Flags",
-    "Floats",
-    "SchemalessFlags",
-    "SchemalessIntegers",
-    "Uuids",
-    "address",
-    "enum",
-    "enum_number",
-    "fixed_string",
-    "flag",
-    "flag_text",
-    "packed_address",
-    "uuid_of",
-    "uuid_text",
-]
-
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Texts by which JSON carries the floats that it has no literal for."""
 _FLAGS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}

@@ -11,21 +11,6 @@ from enum import StrEnum
 
 from ch_sink.errors import TableError
 
-__all__ = [
-    "OWN",
-    "Kind",
-    "Token",
-    "closing",
-    "columns_in",
-    "identifier",
-    "key_expressions",
-    "literal",
-    "quote",
-    "split_commas",
-    "string_value",
-    "tokenize",
-]
-
 
 class Kind(StrEnum):
     """What a token is."""

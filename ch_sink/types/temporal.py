@@ -13,8 +13,6 @@ from ch_sink.types.chtype import ChType
 from ch_sink.types.converter import Converted, PerValue, Reaction, as_arrow
 from ch_sink.types.integers import Linear, Scale, fit, floored, infinite
 
-__all__ = ["IsoColumn", "Times", "bounds", "from_days", "from_ticks", "iso_date", "iso_time"]
-
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 

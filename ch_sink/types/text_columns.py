@@ -31,8 +31,6 @@ from ch_sink.types.converter import (
 from ch_sink.types.decimals import decimal_text, read_any_decimal, read_bytes, read_variable
 from ch_sink.types.literals import Reading, Shape
 
-__all__ = ["AnyText", "JsonColumn", "Plain", "into_json", "into_string", "spelled"]
-
 _OBJECTS = (Shape.MAP, Shape.STRUCT, Shape.POINT)
 _NESTED = (Shape.ARRAY, *_OBJECTS)
 

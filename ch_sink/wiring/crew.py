@@ -28,8 +28,6 @@ from ch_sink.stream.tasks import Execute
 from ch_sink.wiring.process import allow_descriptors
 from ch_sink.wiring.streams import SharedTopics, members_of, stream_ports, stream_settings
 
-__all__ = ["Configurations", "Crew", "Observers"]
-
 log = logging.getLogger("ch_sink")
 
 _FRESH = 2.0

@@ -17,8 +17,6 @@ from ch_sink.stream.tasks import ReleaseTask
 from ch_sink.wiring.streams import SharedTopics, stream_ports
 from ch_sink.wiring.tasks import batch_decoder, task_ports
 
-__all__ = ["Letters"]
-
 _ALL = 1 << 40
 _AT_ONCE = 500
 """How many letters are planned together."""

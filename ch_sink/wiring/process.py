@@ -18,8 +18,6 @@ from types import FrameType
 
 from ch_sink.errors import ConfigError
 
-__all__ = ["GRACE", "Stop", "Stopped", "allow_descriptors", "run_stoppable"]
-
 GRACE = 25.0
 """Seconds from the first signal to a forced end; Kubernetes kills after 30."""
 

@@ -27,16 +27,6 @@ from ch_sink.stream.pace import Patience
 from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.standing import Member
 
-__all__ = [
-    "LazyStates",
-    "SharedTopics",
-    "members_of",
-    "renew_views",
-    "rewind_stream",
-    "stream_ports",
-    "stream_settings",
-]
-
 _TIMEOUT = 30.0
 """Of one exchange of states, in seconds. A failed one is not repeated: the next comes within a second."""
 

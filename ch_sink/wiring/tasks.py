@@ -23,14 +23,12 @@ from ch_sink.model.change import Records
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.pipeline.guards import Fencing
 from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
-from ch_sink.pipeline.plan import BatchDecoder, Ports
+from ch_sink.pipeline.plans import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Fence, Pending, PendingRecord
 from ch_sink.stream.run_task import TaskPorts, task_name
 from ch_sink.stream.tasks import RangeTask, Task, patience, progress_entry
 from ch_sink.table.model import TargetTable
-
-__all__ = ["NoHistory", "WithheldPending", "batch_decoder", "concerned_by", "task_ports"]
 
 _WITHHELD = b""
 """In place of a value; null would be a delete, and no change has an empty one."""

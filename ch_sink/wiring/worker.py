@@ -23,25 +23,11 @@ from confluent_kafka import Message
 from ch_sink.config import Config
 from ch_sink.discovery.wiring import kafka_settings
 from ch_sink.kafka import KafkaSettings, Span, range_consumer
-from ch_sink.pipeline.plan import BatchDecoder
+from ch_sink.pipeline.plans import BatchDecoder
 from ch_sink.stream.run_task import Held, OpenPorts, TaskPorts, hold, run_task, store_held
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult, weight
 from ch_sink.table.model import TargetTable
 from ch_sink.wiring.tasks import batch_decoder, task_ports
-
-__all__ = [
-    "LARGE",
-    "Garbage",
-    "KeptStream",
-    "Run",
-    "Work",
-    "fetched_together",
-    "garbage",
-    "kept_stream",
-    "packed",
-    "run_configured",
-    "run_group",
-]
 
 log = logging.getLogger("ch_sink")
 

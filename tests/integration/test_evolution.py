@@ -11,7 +11,7 @@ from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import ClickHouseError, StreamFailed
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import Policy, policy_of
-from ch_sink.pipeline.plan import Barrier
+from ch_sink.pipeline.barrier import Barrier
 from ch_sink.table.model import TargetTable
 from ch_sink.testing import Kill
 from tests.support.choose import each_value

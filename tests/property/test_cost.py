@@ -18,7 +18,8 @@ from ch_sink.decode import decoder_for
 from ch_sink.errors import ChSinkError
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.plan import BatchDecoder, Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RegisteredSchema
 from ch_sink.table.model import TargetTable

@@ -15,10 +15,10 @@ from ch_sink.decode import Decoder
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
+from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import PartitionSink, Stores, open_sink
-from ch_sink.pipeline.plan import Barrier, Ports
-from ch_sink.pipeline.plans import StreamName
+from ch_sink.pipeline.plans import Ports, StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import TableSpec, plan_columns

@@ -21,7 +21,8 @@ from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Headers, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.plan import BatchDecoder, Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.testing import MemoryHandover, MemoryTable
 from ch_sink.types.arrow import arrow_type

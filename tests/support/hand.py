@@ -22,8 +22,7 @@ from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Attempt, PartitionSink, Stores, open_sink
-from ch_sink.pipeline.plan import Ports
-from ch_sink.pipeline.plans import Applied, StreamName
+from ch_sink.pipeline.plans import Applied, Ports, StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetters, Insert
 from ch_sink.table.truncate import truncate_statement

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
-from ch_sink.pipeline.plan import BatchDecoder
+from ch_sink.pipeline.plans import BatchDecoder
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import Kill, LocalBatch, LocalRunner, MemoryStream, MemoryTopic

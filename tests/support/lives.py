@@ -18,7 +18,8 @@ from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.order import State
-from ch_sink.pipeline.plan import Plan, Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Plan, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import SchemaRegistry
 from ch_sink.table.model import TargetTable

@@ -22,7 +22,8 @@ from ch_sink.merge import (
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import Earlier, Rules, Sequenced, State, sequence
-from ch_sink.pipeline.plan import Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.sources import source_for
 from ch_sink.table.model import TargetTable

@@ -27,21 +27,6 @@ from ch_sink.types.column import ValuePolicy
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import takes_arrow
 
-__all__ = [
-    "AvroColumn",
-    "AvroLayout",
-    "Block",
-    "build_layout",
-    "columns_of",
-    "convert",
-    "culprits",
-    "holds_documents",
-    "is_envelope",
-    "listed",
-    "read_keys",
-]
-
-
 _REFUSED = (DecodeError, PositionError, *UNCONVERTED)
 
 

@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from ch_sink.decode.avro.schema import Node, within
 
-__all__ = ["UNREADABLE", "Mask", "NotText", "Struct", "Unreadable", "Vector", "Want", "as_text", "read", "reader"]
-
 UNREADABLE = (ValueError, LookupError, OverflowError, RecursionError, MemoryError)
 """Exceptions that reading bytes that do not follow their schema may raise."""
 

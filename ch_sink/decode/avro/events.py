@@ -22,8 +22,6 @@ from ch_sink.table.model import TargetTable
 from ch_sink.types.column import ValuePolicy
 from ch_sink.types.text_columns import spelled
 
-__all__ = ["AvroReader", "as_json", "document", "no_events"]
-
 
 def document(framed: Framed, value: bytes) -> Any:
     """One value as plain Python objects. Raises DecodeError if it does not follow its schema."""

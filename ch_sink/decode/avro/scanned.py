@@ -21,8 +21,6 @@ from ch_sink.decode.framing import AVRO_HEAD
 from ch_sink.decode.native.library import Joined, address, joined, library
 from ch_sink.decode.native.scan import MOST_BYTES, MOST_KNOWN, optional
 
-__all__ = ["Program", "Record", "Shape", "Texts", "Value", "program", "read_group", "scan", "whole"]
-
 _LONG, _SIZED, _FIXED, _FLOAT, _DOUBLE, _FLAG, _SYMBOL, _OPTIONAL = range(8)
 _ACTIONS = {
     "int": _LONG,

@@ -17,8 +17,6 @@ from ch_sink.errors import DecodeError
 from ch_sink.types.connect import Field, SourceType, check_numbers
 from ch_sink.types.nested import UNION
 
-__all__ = ["Member", "Node", "parse", "source_type", "within"]
-
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _NAMED = frozenset(("record", "error", "enum", "fixed"))
 _ODD = frozenset(("null", "fixed", "record", "reference"))

@@ -30,18 +30,6 @@ from ch_sink.types.connect import of_system
 from ch_sink.types.converter import PerValue, nullable
 from ch_sink.types.scalars import flag, flag_text
 
-__all__ = [
-    "Added",
-    "FlatLayout",
-    "FlatLayouts",
-    "HeaderFields",
-    "Rows",
-    "block_types",
-    "flat_connector",
-    "flattened",
-    "row_scanner",
-]
-
 
 def flattened(connector: str) -> Flattened:
     """The source for a connector name from :func:`flat_connector`."""

@@ -22,8 +22,6 @@ from ch_sink.model.policy import Policy
 from ch_sink.sources import FLATTENED
 from ch_sink.table.model import TargetTable
 
-__all__ = ["FlatReader", "missing_position"]
-
 _OLD_KEY = "__debezium.oldkey"
 _TRUE = ("true", True, b"true")
 _NO_TEXTS: dict[str, bytes] = {}

@@ -17,22 +17,6 @@ from ch_sink.sources import Positions, Source
 from ch_sink.sources.base import Blocks, numbers, stream_names, values
 from ch_sink.types import Converted, Converter, OutOfRange
 
-__all__ = [
-    "IS_ROW",
-    "NEEDS_AFTER",
-    "SNAPSHOT",
-    "UNCONVERTED",
-    "UNREADABLE",
-    "Fault",
-    "Read",
-    "add_column",
-    "convert_column",
-    "fails",
-    "meta",
-    "to_columns",
-    "unknown_columns",
-]
-
 UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 """Exceptions that decoding JSON text may raise."""
 UNCONVERTED = (ValueError, TypeError, ArithmeticError, pa.ArrowException)

@@ -24,24 +24,6 @@ from ch_sink.types.column import ValuePolicy
 from ch_sink.types.connect import SourceType, of_system
 from ch_sink.types.converter import nullable
 
-__all__ = [
-    "KEPT",
-    "ColumnReader",
-    "Field",
-    "Images",
-    "Layout",
-    "RowReading",
-    "alias",
-    "build_layout",
-    "object_decoder",
-    "read_row",
-    "row_decoder",
-    "row_fields",
-    "source_block",
-    "with_names",
-]
-
-
 KEPT = 256
 """Layouts that are remembered."""
 

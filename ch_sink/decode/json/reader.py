@@ -24,17 +24,6 @@ from ch_sink.model.policy import Policy
 from ch_sink.sources import source_for
 from ch_sink.table.model import TargetTable
 
-__all__ = [
-    "FIRST",
-    "JsonReader",
-    "RowDecoder",
-    "RowFields",
-    "connector_in",
-    "declared_unknown",
-    "first_row",
-]
-
-
 _NO_ROW = ("", "m")
 
 

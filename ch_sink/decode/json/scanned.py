@@ -49,22 +49,6 @@ from ch_sink.model.change import UnknownColumn
 from ch_sink.types import Converted, Converter
 from ch_sink.types.converter import nullable, takes_whole
 
-__all__ = [
-    "FAILED",
-    "Block",
-    "Envelopes",
-    "Programs",
-    "Refused",
-    "Scanner",
-    "Scanners",
-    "block_fields",
-    "block_members",
-    "check",
-    "column_of",
-    "lists",
-    "scanner",
-]
-
 _PATIENCE, _MOST_FAILURES = 3, 7
 """How many groups in a row may fail before some are not tried; later failures count no more."""
 _EXAMPLES = 16

@@ -24,15 +24,6 @@ from ch_sink.types import Converter
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column, Years
 
-__all__ = [
-    "ID",
-    "DocumentColumn",
-    "DocumentKeys",
-    "DocumentTable",
-    "is_document_event",
-    "key_column_name",
-]
-
 ID = ("_id",)
 
 

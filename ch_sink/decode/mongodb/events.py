@@ -34,13 +34,6 @@ from ch_sink.types import clickhouse_type
 from ch_sink.types.converter import shown
 from ch_sink.types.text_columns import JsonColumn
 
-__all__ = [
-    "document_layout",
-    "document_scanner",
-    "is_document_source",
-    "take_key",
-]
-
 Text = str | dict[str, Any] | None
 """Extended JSON as text, or as an object if a transformation has unpacked it."""
 _MISSHAPEN = (TypeError, AttributeError)

@@ -31,8 +31,6 @@ from ch_sink.types.nested import Arrays, Maps, Structs, Wrapped
 from ch_sink.types.scalars import Floats, fixed_string, uuid_of, uuid_text
 from ch_sink.types.text_columns import JsonColumn
 
-__all__ = ["TEXT_TYPES", "document_converter", "into"]
-
 TEXT_TYPES = ("String", "JSON")
 """Column types that hold a whole document or part of one."""
 _OBJECT_ID = re.compile(r"[0-9a-f]{24}")

@@ -22,30 +22,6 @@ from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import shown
 from ch_sink.types.integers import fit
 
-__all__ = [
-    "Binary",
-    "Date",
-    "Decimal",
-    "Int64",
-    "NonFinite",
-    "ObjectId",
-    "Other",
-    "Special",
-    "canonical",
-    "canonical_text",
-    "decimal_of",
-    "field_type",
-    "flag_of",
-    "float_of",
-    "integer_of",
-    "key_text",
-    "key_type",
-    "plain_text",
-    "text_of",
-    "typed_key_text",
-]
-
-
 _DAY = 86_400_000
 
 

@@ -14,8 +14,6 @@ from ch_sink.decode.mongodb.values import parse
 from ch_sink.errors import DecodeError
 from ch_sink.types.converter import shown
 
-__all__ = ["MISSING", "Path", "Step", "Update", "at", "from_description", "from_patch"]
-
 Path = tuple[str, ...]
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__bool__": lambda self: False})()
 """The value at a path that does not exist."""

@@ -20,8 +20,6 @@ from ch_sink.errors import DecodeError
 from ch_sink.types.calendar import parse_instant
 from ch_sink.types.converter import shown
 
-__all__ = ["parse", "read"]
-
 
 def parse(text: "str | bytes | dict[str, Any]", *, typed: bool = False) -> Any:
     """The value of an Extended JSON text (or of one that is parsed already).

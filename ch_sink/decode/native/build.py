@@ -8,8 +8,6 @@ import tempfile
 import zlib
 from pathlib import Path
 
-__all__ = ["compiled"]
-
 _HERE = Path(__file__).parent
 _FLAGS = ("-O2", "-std=c99", "-Wall", "-Wextra", "-shared", "-fPIC")
 

@@ -15,22 +15,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "OFF",
-    "Joined",
-    "Keep",
-    "Member",
-    "Members",
-    "Program",
-    "Skip",
-    "address",
-    "joined",
-    "joiner",
-    "keys_of",
-    "library",
-    "program",
-]
-
 log = logging.getLogger("ch_sink")
 
 OFF = "CH_SINK_NATIVE"

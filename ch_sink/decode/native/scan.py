@@ -12,29 +12,6 @@ import pyarrow as pa
 
 from ch_sink.decode.native.library import Program, address, joined
 
-__all__ = [
-    "FEWEST",
-    "FLAGS",
-    "INTEGERS",
-    "KEYS",
-    "MOST_BYTES",
-    "MOST_KNOWN",
-    "NIL",
-    "NULL",
-    "NUMBERS",
-    "OBJECT",
-    "STRING",
-    "TEXTS",
-    "WHOLE",
-    "WRITABLE",
-    "Mask",
-    "Scan",
-    "Written",
-    "optional",
-    "scan",
-    "written",
-]
-
 _NULL, _FALSE, _TRUE, _INTEGER, _NUMBER, _TEXT, _ESCAPED, _OBJECT, _ARRAY = (1 << kind for kind in range(9))
 NULL, OBJECT = _NULL, _OBJECT
 """Kinds of values, as bits …"""

@@ -19,8 +19,6 @@ from xml.sax.saxutils import escape
 
 from ch_sink.errors import ConfigError
 
-__all__ = ["Connection", "DirectoryLock", "Engine", "QueryError", "Result", "status_of"]
-
 _CODE = re.compile(r"Code: (\d+)\.")
 _CHDB_PREFIX = re.compile(r"^(?:Streaming [\w ]+ failed: |Streaming query failed: )+")
 _BAD_REQUEST = "6 8 15 25 26 27 36 37 38 41 44 53 62 72 117 123 167 168 223 321 376 427 441 675 676"

@@ -14,8 +14,6 @@ from pathlib import Path
 from ch_sink.errors import ClickHouseUnavailable, ConfigError
 from ch_sink.local.ports import free_port
 
-__all__ = ["ENGINE", "EmbeddedClickHouse", "engine_folder"]
-
 ENGINE = "CH_SINK_ENGINE"
 """The environment variable that names an older engine."""
 

@@ -27,18 +27,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ch_sink.local.clickhouse.engine import QueryError, status_of
 
-__all__ = [
-    "CHUNK_BYTES",
-    "BodyStream",
-    "Request",
-    "Response",
-    "Spool",
-    "Summary",
-    "descriptor_path",
-    "parse_target",
-    "read_form",
-]
-
 CHUNK_BYTES = 1 << 20
 _IN_MEMORY_BYTES = 4 << 20
 _HELD_BYTES = 1 << 20

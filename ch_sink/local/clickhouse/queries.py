@@ -25,8 +25,6 @@ from ch_sink.local.clickhouse.messages import CHUNK_BYTES, Request, Response, Sp
 from ch_sink.local.clickhouse.row_policies import PolicyStatement, RowPolicies, parse_policy_statement, role_mark
 from ch_sink.local.clickhouse.sql_text import Statement, analyse, leads_outside, quote_identifier, quote_string
 
-__all__ = ["Connections", "QueryService"]
-
 _HEAD_BYTES = 256 << 10  # how far a query may reach into the body before the rows begin: max_query_size's default
 _READS = {"SELECT", "SHOW", "DESCRIBE", "DESC", "EXISTS", "EXPLAIN", "CHECK", "WATCH"}
 _SYNC = re.compile(rb"\s+SYNC[\s;]*$", re.IGNORECASE)

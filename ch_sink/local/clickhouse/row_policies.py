@@ -20,8 +20,6 @@ from ch_sink.errors import ConfigError
 from ch_sink.local.clickhouse.engine import QueryError
 from ch_sink.local.clickhouse.sql_text import quote_string
 
-__all__ = ["PolicyStatement", "RowPolicies", "parse_policy_statement", "role_mark", "users_xml"]
-
 _NAME = r"(`(?:[^`\\]|\\.)+`|\w+)"
 _NAMES = rf"({_NAME}(?:\s*,\s*{_NAME})*)"
 _POLICY = re.compile(r"\s*\w+\s+(?:ROW\s+)?POLIC", re.IGNORECASE)

@@ -29,8 +29,6 @@ from ch_sink.local.clickhouse.queries import QueryService
 from ch_sink.local.clickhouse.row_policies import RowPolicies
 from ch_sink.model.address import names_this_host
 
-__all__ = ["ClickHouseEndpoint", "main", "run"]
-
 _log = logging.getLogger(__name__)
 _MAX_REQUEST_LINE = 1 << 20  # ClickHouse's http_max_uri_size
 _IDLE_S = 120.0  # longer than the 30 s that answers announce, so that no client meets a closing socket

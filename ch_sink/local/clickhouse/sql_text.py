@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-__all__ = ["Statement", "Token", "analyse", "leads_outside", "quote_identifier", "quote_string", "tokens"]
-
 _TOKEN = re.compile(
     rb"""
     (?P<space>\s+|--[^\n]*|\#[!\ ][^\n]*|/\*.*?\*/)

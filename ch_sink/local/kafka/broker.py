@@ -28,8 +28,6 @@ from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
 from ch_sink.local.ports import free_port
 from ch_sink.spark.installed import MINIMUM, find_java
 
-__all__ = ["KAFKA_VERSION", "LOGGING", "LocalKafka", "kafka_jars"]
-
 KAFKA_VERSION = "4.2.0"
 LOGGING = Archive("org.slf4j", "slf4j-simple", "1.7.36")
 """Without it Kafka's log vanishes."""

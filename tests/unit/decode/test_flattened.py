@@ -13,7 +13,8 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Half, Headers, Op, Records, Skipped
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.plan import Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.sources import source_for
 from ch_sink.table.model import TargetTable

@@ -9,7 +9,8 @@ from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.plan import Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.column import Column

@@ -13,8 +13,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
-from ch_sink.pipeline.plan import Ports
-from ch_sink.pipeline.plans import StreamName
+from ch_sink.pipeline.plans import Ports, StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryPending, MemoryTable
 from ch_sink.types.column import Column

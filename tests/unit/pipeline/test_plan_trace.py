@@ -8,7 +8,8 @@ from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import policy_of
 from ch_sink.order import Sequenced, State, Trace
-from ch_sink.pipeline.plan import Plan, Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Plan, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import StoredRows
 from ch_sink.types.column import Column

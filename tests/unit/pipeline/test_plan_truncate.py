@@ -9,7 +9,8 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.plan import Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table

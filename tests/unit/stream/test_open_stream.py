@@ -7,7 +7,7 @@ from ch_sink.config import Config
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
-from ch_sink.pipeline.plan import Barrier
+from ch_sink.pipeline.barrier import Barrier
 from ch_sink.stream.open_stream import SchemaChanges, fingerprint
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column

@@ -1,10 +1,9 @@
 """What check says of the columns of an existing table and the source's types."""
 
 from ch_sink.discovery.sample import sample_schema
-from ch_sink.model.policy import ValuePolicy
 from ch_sink.table.checks import Finding
 from ch_sink.table.fits import type_findings
-from ch_sink.types.column import Column, TypeChoices
+from ch_sink.types.column import Column, TypeChoices, ValuePolicy
 from ch_sink.types.connect import SourceType
 from tests.support.decoding import replacing, table_of
 from tests.support.fixtures import partitions, topics

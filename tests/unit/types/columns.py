@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import converter
-from ch_sink.types.column import WIDE_YEARS, Column, Years
+from ch_sink.types.column import WIDE_YEARS, Column, ValuePolicy, Years
 from ch_sink.types.connect import SourceType
 
 P = "__debezium_unavailable_value"

@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import converter
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from tests.unit.types.columns import bits
 
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.errors import DecodeError
-from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import converter
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType
 from ch_sink.types.decimals import decimal_text, read_text
 from tests.unit.types.columns import TEXT, make

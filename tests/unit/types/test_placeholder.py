@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import converter
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType
 from tests.unit.types.columns import INT, TEXT, P, make
 

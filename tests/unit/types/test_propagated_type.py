@@ -11,9 +11,9 @@ from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.change import Records
-from ch_sink.model.policy import ValuePolicy, policy_of
+from ch_sink.model.policy import policy_of
 from ch_sink.types import OutOfRange, clickhouse_type, converter
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType, propagated_type
 from tests.support.decoding import replacing
 from tests.unit.types.columns import INT, make

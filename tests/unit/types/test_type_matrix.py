@@ -7,9 +7,9 @@ import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.errors import TableError
-from ch_sink.model.policy import ValuePolicy, policy_of
+from ch_sink.model.policy import policy_of
 from ch_sink.types import OutOfRange, converter
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import parse_connect_schema
 from tests.support.decoding import replacing
 from tests.support.engine import Engine

@@ -6,10 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import WIDE, arrow_type, clickhouse_type, converter
 from ch_sink.types.arrow import carried
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType
 from tests.support.engine import Engine
 

@@ -10,9 +10,8 @@ from ch_sink.decode.mongodb.targets import document_converter, into
 from ch_sink.decode.mongodb.texts import plain_text
 from ch_sink.decode.mongodb.values import parse
 from ch_sink.errors import DecodeError, TableError
-from ch_sink.model.policy import ValuePolicy
 from ch_sink.types import OutOfRange, arrow_type
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 
 OID, UUID = '{"$oid": "596e275826f08b2730779e1f"}', '{"$binary": "ABEiM0RVZneImaq7zN3u/w==", "$type": "04"}'
 UUID_TEXT = "00112233-4455-6677-8899-aabbccddeeff"

@@ -12,7 +12,8 @@ from ch_sink.decode.mongodb import DocumentKeys
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.pipeline.plan import Ports, plan
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.types.column import Column
 from tests.support.avro import Topic
