@@ -3,12 +3,17 @@
 Under a steady load, spread over the partitions: inserts a second into the table, and the time from an event's making to
 its insert (the server's clock when the insert begins). And for a job that is started again and finds events: seconds
 from the start of its process to its first intent, and to the first rows.
+
+``--backlog N``: then a job starts and finds so many events more in one partition, and the load goes on over the others
+until these are read: how late the others' events are.
 """
 
 import argparse
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +25,7 @@ from ch_sink.local.kafka.broker import LocalKafka
 
 __all__ = ["main"]
 
+_TOPIC, _LATE = "wide.shop.t", "late"
 _STATES = ("ledger", "dead_letters", "handover", "pending")
 _ENGINES = {
     "replacing": f"({COLUMNS}) ENGINE = ReplacingMergeTree(_version, _is_deleted)",
@@ -56,6 +62,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rate", type=int, default=200, help="events a second over all partitions")
     parser.add_argument("--seconds", type=float, default=30.0, help="of the load")
     parser.add_argument("--warm-up", type=float, default=15.0, help="seconds of the load that come before")
+    parser.add_argument(
+        "--backlog", type=int, default=0, help="events of one partition that the others shall not wait for"
+    )
     parser.add_argument("--engine", choices=list(_ENGINES), default="replacing")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     given = parser.parse_args(arguments)
@@ -63,11 +72,31 @@ def main(arguments: list[str]) -> int:
     print("command: python -m benchmarks partitions", *arguments)
     print("\n  partitions      p50      p99  inserts/s  ledger/s    busy  first intent  first rows")
     for partitions in given.partitions:
-        print(_measure(partitions, given).line(), flush=True)
+        with _running(partitions, given) as place:
+            print(_measure(place, given).line(), flush=True)
+            if given.backlog:
+                print(_with_backlog(place, given), flush=True)
     return 0
 
 
-def _measure(partitions: int, given: argparse.Namespace) -> Figures:
+@dataclass
+class _Place:
+    """A topic, its table, and the configuration of a job."""
+
+    bootstrap: str
+    partitions: int
+    client: Client
+    config: Path
+    log: Path
+    sent: int = 0
+    """Events of the topic."""
+
+    def load(self, partitions: Sequence[int], status: str = "paid") -> Load:
+        return Load(self.bootstrap, [_TOPIC], partitions, self.sent, status)
+
+
+@contextmanager
+def _running(partitions: int, given: argparse.Namespace) -> Iterator[_Place]:
     with (
         LocalKafka(kind="kafka", lasting=True) as kafka,
         EmbeddedClickHouse() as clickhouse,
@@ -80,40 +109,71 @@ def _measure(partitions: int, given: argparse.Namespace) -> Figures:
             f"CREATE TABLE wide.t {_ENGINES[given.engine]} ORDER BY id "
             "SETTINGS non_replicated_deduplication_window = 10000"
         )
-        kafka.create_topic("wide.shop.t", partitions)
-        load = Load(kafka.bootstrap, ["wide.shop.t"], partitions)
-        load.spread(partitions)
-        config, log = Path(folder) / "wide.yaml", Path(folder) / "log"
+        kafka.create_topic(_TOPIC, partitions)
+        config = Path(folder) / "wide.yaml"
         config.write_text(
-            f"kafka: {{topic: wide.shop.t, bootstrap.servers: '{kafka.bootstrap}'}}\n"
+            f"kafka: {{topic: {_TOPIC}, bootstrap.servers: '{kafka.bootstrap}'}}\n"
             f"clickhouse: {{url: '{clickhouse.url}', database: wide, table: t}}\n"
             "spark: {master: 'local[2]'}\n",
             encoding="utf-8",
         )
-        with running_job(config, log, given.overrides) as job:
-            _wait(client, load.sent, job, log)
-            load.steady(given.rate, given.warm_up)
-            blocks, busy = _blocks(client), processor_time(process_tree(job.pid))
-            start, began = time.time(), time.monotonic()
-            load.steady(given.rate, given.seconds)
-            took = time.monotonic() - began
-            busy = (processor_time(process_tree(job.pid)) - busy) / took
-            inserts = {name: (n - blocks[name]) / took for name, n in _blocks(client).items()}
-            _wait(client, load.sent, job, log)
-            p50, p99 = _quantiles(client, start)
-        load.spread(partitions)
-        began_at = time.time()
-        with running_job(config, log, given.overrides) as job:
-            _wait(client, load.sent, job, log)
-            planned, first = _first(client, began_at)
-        return Figures(partitions, p50, p99, inserts["t"], inserts["ch_sink_ledger"], busy, planned, first)
+        yield _Place(kafka.bootstrap, partitions, client, config, Path(folder) / "log")
 
 
-def _wait(client: Client, rows: int, job: "subprocess.Popen[bytes]", log: Path) -> None:
+def _measure(place: _Place, given: argparse.Namespace) -> Figures:
+    client, load = place.client, place.load(range(place.partitions))
+    load.spread(place.partitions)
+    with running_job(place.config, place.log, given.overrides) as job:
+        _wait(place, load.sent, job)
+        load.steady(given.rate, given.warm_up)
+        blocks, busy = _blocks(client), processor_time(process_tree(job.pid))
+        start, began = time.time(), time.monotonic()
+        load.steady(given.rate, given.seconds)
+        took = time.monotonic() - began
+        busy = (processor_time(process_tree(job.pid)) - busy) / took
+        inserts = {name: (n - blocks[name]) / took for name, n in _blocks(client).items()}
+        _wait(place, load.sent, job)
+        p50, p99 = _quantiles(client, start)
+    load.spread(place.partitions)
+    began_at = time.time()
+    with running_job(place.config, place.log, given.overrides) as job:
+        _wait(place, load.sent, job)
+        planned, first = _first(client, began_at)
+    place.sent = load.sent
+    return Figures(place.partitions, p50, p99, inserts["t"], inserts["ch_sink_ledger"], busy, planned, first)
+
+
+def _with_backlog(place: _Place, given: argparse.Namespace) -> str:
+    late = place.load([0], _LATE)
+    late.spread(given.backlog)
+    place.sent = late.sent
+    load = place.load(range(1, place.partitions))
+    with running_job(place.config, place.log, given.overrides) as job:
+        while not _read(place):
+            time.sleep(0.1)
+        start, began, had = time.time(), time.monotonic(), _read(place)
+        while (read := _read(place)) < given.backlog:
+            load.steady(given.rate, 1.0)
+        rate = (read - had) / (time.monotonic() - began)
+        _wait(place, load.sent, job)
+        p50, p99 = _quantiles(place.client, start)
+    place.sent = load.sent
+    return (
+        f"  beside a backlog of {given.backlog:,} in one partition, read at {rate:,.0f} events/s: "
+        f"p50 {p50:.2f} s, p99 {p99:.2f} s"
+    )
+
+
+def _read(place: _Place) -> int:
+    """How much of the backlog is in the table."""
+    return int(place.client.rows(f"SELECT count() AS n FROM wide.t WHERE status = '{_LATE}'")[0]["n"])
+
+
+def _wait(place: _Place, rows: int, job: "subprocess.Popen[bytes]") -> None:
     """Wait until the table has so many rows. Raises RuntimeError if the job ends before."""
-    while client.rows("SELECT count() AS n FROM wide.t FINAL")[0]["n"] < rows:
+    while place.client.rows("SELECT count() AS n FROM wide.t FINAL")[0]["n"] < rows:
         if job.poll() is not None:
-            raise RuntimeError(log.read_text(encoding="utf-8", errors="replace"))
+            raise RuntimeError(place.log.read_text(encoding="utf-8", errors="replace"))
         time.sleep(0.5)
 
 

@@ -15,6 +15,8 @@ from confluent_kafka import Producer
 __all__ = ["COLUMNS", "Load", "process_tree", "processor_time", "running_job"]
 
 _ROOT = Path(__file__).resolve().parent.parent
+_QUEUE = 50_000
+"""Events that the producer holds at most."""
 COLUMNS = (
     "id Int64, status String, made Int64, seen DateTime64(3) MATERIALIZED now64(3), _version UInt128, _is_deleted UInt8"
 )
@@ -24,16 +26,26 @@ COLUMNS = (
 class Load:
     """Produces made-up orders with consecutive ids, each with the moment of its making in the column ``made``."""
 
-    def __init__(self, bootstrap: str, topics: Sequence[str], partitions: int = 1) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topics: Sequence[str],
+        partitions: Sequence[int] = (0,),
+        sent: int = 0,
+        status: str = "paid",
+    ) -> None:
+        """``sent``: the last id that was given before. ``status``: of all its orders."""
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
-        self._places = [(topic, partition) for topic in topics for partition in range(partitions)]
+        self._places = [(topic, partition) for topic in topics for partition in partitions]
         self._rng = random.Random(7)
-        self.sent = 0
+        self.sent, self._status = sent, status
 
     def spread(self, count: int) -> None:
         """So many events, equally over all partitions."""
         for number in range(count):
             self._send(*self._places[number % len(self._places)])
+            if not number % _QUEUE:
+                self._producer.flush(60)
         self._producer.flush(60)
 
     def steady(self, rate: int, seconds: float) -> None:
@@ -50,7 +62,7 @@ class Load:
         self.sent += 1
         ms = time.time_ns() // 10**6
         value = (
-            f'{{"before":null,"after":{{"id":{self.sent},"status":"paid","made":{ms}}},"source":{{"version":"3.5.0.Final",'
+            f'{{"before":null,"after":{{"id":{self.sent},"status":"{self._status}","made":{ms}}},"source":{{"version":"3.5.0.Final",'
             f'"connector":"mysql","name":"fleet","ts_ms":{ms},"snapshot":"false","db":"shop","sequence":null,'
             f'"table":"{topic.rpartition(".")[2]}","server_id":1,"gtid":null,"file":"binlog.000003",'
             f'"pos":{self.sent * 100},"row":0,"thread":4,"query":null}},"transaction":null,"op":"c","ts_ms":{ms}}}'

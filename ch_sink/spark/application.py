@@ -34,6 +34,8 @@ _PROBE_SECONDS = 90.0
 """Longest wait for a task of one row: a cluster may have to replace the executors that it lost."""
 _WARM_SECONDS = 30.0
 """Seconds after its last task at which a worker gets an empty one: Spark ends workers that had none for a minute."""
+_IDLE_LOOK = 10.0
+"""Seconds between two looks at a Spark that runs nothing."""
 _PROBE_LOOK = 0.2
 """Seconds between two looks whether the job is to stop meanwhile."""
 
@@ -48,6 +50,9 @@ class Application:
         self._lock, self._counting = threading.Lock(), threading.Lock()
         self._executor: SparkExecutor | None = None
         self._failure: ChSinkError | None = None
+        """What every call raises from now on."""
+        self._lost: SparkLost | None = None
+        """The same, if Spark had been running."""
         self._thread: threading.Thread | None = None
         self._starting = False
         self._needed = False
@@ -94,16 +99,24 @@ class Application:
         except ChSinkError:
             raise
         except Exception as error:
-            with self._lock:
-                if self._failure is None and not self._works(executor):
-                    self._failure = SparkLost(
-                        f"Spark stopped working: {cause(error)}",
-                        hint="Start the job again; every stream continues where its ledger says. Run it under a "
-                        "supervisor that does so (docs/cluster.md, Supervision).",
-                    )
+            self._find_out(executor, error)
             if self._failure is not None:
                 raise self._failure from error
             raise
+
+    def lost(self) -> ChSinkError | None:
+        """SparkLost if Spark, which had been running, has died, whether or not a call has met that."""
+        return self._lost
+
+    def _find_out(self, executor: "SparkExecutor", error: Exception) -> None:
+        """Note whether Spark is lost, which an error suggests."""
+        with self._lock:
+            if self._failure is None and not self._works(executor):
+                self._failure = self._lost = SparkLost(
+                    f"Spark stopped working: {cause(error)}",
+                    hint="Start the job again; every stream continues where its ledger says. Run it under a "
+                    "supervisor that does so (docs/cluster.md, Supervision).",
+                )
 
     @contextmanager
     def _call(self) -> Iterator[None]:
@@ -197,15 +210,20 @@ class Application:
         for warning in warnings:
             log.warning("%s", warning)
         self._called = time.monotonic()
-        threading.Thread(target=self._keep_warm, name="ch_sink workers", daemon=True).start()
+        threading.Thread(target=self._look_after, args=[self._executor], name="ch_sink workers", daemon=True).start()
 
-    def _keep_warm(self) -> None:
-        """Keep Spark from ending the Python workers of a job that waits for events, and with them all their clients."""
-        assert self._executor is not None
-        while not self._closed.wait(_WARM_SECONDS / 3):
-            if not self._calls and time.monotonic() - self._called >= _WARM_SECONDS:
-                with suppress(Exception), self._call():
-                    self._executor.keep_warm()
+    def _look_after(self, executor: "SparkExecutor") -> None:
+        """Notice that Spark dies while it runs nothing, and keep it from ending idle workers, and their clients."""
+        while not self._closed.wait(_IDLE_LOOK) and self._lost is None:
+            if self._calls:
+                continue  # a call finds out by itself, and is what workers need
+            try:
+                executor.expect_alive()
+                if time.monotonic() - self._called >= _WARM_SECONDS:
+                    with self._call():
+                        executor.keep_warm()
+            except Exception as error:  # noqa: BLE001 (whatever it is, Spark is asked)
+                self._find_out(executor, error)
 
 
 @contextmanager

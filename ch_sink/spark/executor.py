@@ -57,6 +57,10 @@ class SparkExecutor:
         """Whether Spark still runs tasks. Raises what Spark raises."""
         return runs_tasks(self.spark)
 
+    def expect_alive(self) -> None:
+        """See ch_sink.spark.sessions.expect_alive."""
+        sessions.expect_alive(self.spark)
+
     def keep_warm(self) -> None:
         """Run an empty task in each slot, unless executors are to come and go. Raises what Spark raises."""
         if self.spark.conf.get("spark.dynamicAllocation.enabled", "false") != "true":

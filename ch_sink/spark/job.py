@@ -82,6 +82,7 @@ def run_job(
             fail_fast=fail_fast,
             stopping=lambda: stop.requested,
             abandon=application.cancel,
+            lost=application.lost,
         )
         job = Crew(application.add, brokers, topics, seen).job(configs, application.execute, options)
         seen.watch.source = lambda: _view(job, application)

@@ -82,3 +82,13 @@ def lacks_executors(spark: "SparkSession") -> bool:
     if context is None or str(context.master).startswith("local"):
         return False
     return len(context._jsc.sc().statusTracker().getExecutorInfos()) < 2
+
+
+def expect_alive(spark: "SparkSession") -> None:
+    """Raises what the way to the driver's JVM raises, or RuntimeError if the application has ended. It runs no task.
+
+    Spark Connect is not asked: its next call finds out.
+    """
+    context = context_of(spark)
+    if context is not None and context._jsc.sc().isStopped():
+        raise RuntimeError("the application has ended")

@@ -91,6 +91,8 @@ class JobOptions:
     """Whether no further batch is to begin."""
     abandon: Callable[[], None] = lambda: None
     """Cancels the running calls of the executor."""
+    lost: Callable[[], ChSinkError | None] = lambda: None
+    """Why the executor will run no task any more, if that was found out while it had none."""
     on_resume: Callable[[JobStream], None] = lambda _: None
     """Is called with each stream that somebody resumed, before it is opened again."""
     discover: Callable[[], Changed] | None = None
@@ -190,6 +192,7 @@ class Job:
 
     def _follow(self) -> None:
         """Do with each stream what its standing says."""
+        self._lost = self._lost or self._options.lost()
         if not self._exchanging and self._lanes.now() >= self._next_exchange:
             self._exchanging = True
             self._lanes.start("states", self._work.exchange)

@@ -65,6 +65,25 @@ def test_a_killed_jvm_ends_the_job_and_stops_no_stream(place: Place) -> None:
 
 
 @pytest.mark.long
+def test_a_jvm_that_is_killed_while_nothing_comes_ends_the_job_too(place: Place) -> None:
+    config, topic, records = prepared(place, _STREAM, _TABLE, "collapsing", spark={"master": "local[1]"})
+    produce(place.kafka, records, topic)
+    job = started(config)
+    until(lambda: place.differences("mariadb-busy", "mariadb", _TABLE) == [], job)
+    time.sleep(3)  # its last batch ends
+    [jvm] = [pid for pid, words in children(job.pid).items() if b"SparkSubmit" in words]
+    os.kill(jvm, signal.SIGKILL)
+    killed = time.monotonic()
+    said, _ = job.communicate(timeout=60)
+    assert time.monotonic() - killed < 30
+    assert job.returncode == 1
+    assert said.count("error: ") == said.count("error: Spark stopped working: ") == 1
+    assert "stopped:" not in said
+    assert "Traceback" not in said
+    next_job_makes_it_equal(place, config)
+
+
+@pytest.mark.long
 def test_a_master_that_dies_takes_nothing_with_it(place: Place) -> None:
     """Executors live on without their master."""
     config, topic, records = prepared(place, _STREAM, _TABLE, "collapsing", spark=_SMALL)

@@ -27,6 +27,8 @@ class Executor:
 
     def __init__(self, error: Exception | None = None, *, works: bool = True, executors: int = 1) -> None:
         self.error, self.works, self.executors = error, works, executors
+        self.dead = False
+        """Nobody answers for Spark."""
         self.cancelled = threading.Event()
         self.warmed = threading.Event()
         self.busy: threading.Event | None = None
@@ -50,6 +52,10 @@ class Executor:
     def expect_equipped(self) -> list[str]:
         self([])
         return []
+
+    def expect_alive(self) -> None:
+        if self.dead:
+            raise ConnectionRefusedError(111, "Connection refused")
 
     def keep_warm(self) -> None:
         self.warmed.set()
@@ -190,6 +196,7 @@ def test_workers_of_a_job_that_waits_are_kept(monkeypatch: pytest.MonkeyPatch) -
     """Spark ends those that had no task for a minute."""
     executor = Executor()
     monkeypatch.setattr(application, "_WARM_SECONDS", 0.06)
+    monkeypatch.setattr(application, "_IDLE_LOOK", 0.02)
     monkeypatch.setattr(application, "build_application", lambda *_, **__: None)
     monkeypatch.setattr("ch_sink.spark.executor.SparkExecutor", lambda *_: executor)
     job = Application([], None, None, Stop())
@@ -203,3 +210,26 @@ def test_workers_of_a_job_that_waits_are_kept(monkeypatch: pytest.MonkeyPatch) -
     while any(thread.name == "ch_sink workers" for thread in threading.enumerate()):
         assert time.monotonic() < deadline, "the job has ended"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("works", [False, True])
+def test_spark_that_dies_while_nothing_runs_is_noticed_and_asked(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = Executor(works=works)
+    monkeypatch.setattr(application, "_IDLE_LOOK", 0.01)
+    monkeypatch.setattr(application, "build_application", lambda *_, **__: None)
+    monkeypatch.setattr("ch_sink.spark.executor.SparkExecutor", lambda *_: executor)
+    job = Application([], None, None, Stop())
+    job.execute([])
+    time.sleep(0.1)
+    assert job.lost() is None
+    executor.dead = True
+    deadline = time.monotonic() + (0.2 if works else 20)
+    while job.lost() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    job.close()
+    if works:
+        assert job.lost() is None, "it runs tasks"
+    else:
+        with pytest.raises(SparkLost, match=r"Spark stopped working: .*Connection refused") as raised:
+            job.execute([])
+        assert raised.value is job.lost()

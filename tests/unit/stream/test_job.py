@@ -207,6 +207,18 @@ def test_a_job_whose_spark_is_lost_ends_and_blames_no_stream() -> None:
     assert [job.covered(name) for name in "abc"] == [{0: 30}] * 3
 
 
+def test_a_job_whose_spark_is_lost_while_nothing_comes_ends_as_well() -> None:
+    job = MemoryJob()
+    job.add("a", 30)
+    lost = SparkLost("Spark stopped working")
+    with pytest.raises(SparkLost) as found:
+        job.run(lost=lambda: lost if job.lanes.clock > 20 else None)
+    assert found.value is lost
+    assert job.covered("a") == {0: 30}
+    assert job.job is not None
+    assert job.job.roster.standing("a").state == "running"
+
+
 def test_work_that_another_execution_has_taken_over_is_planned_again() -> None:
     """However often: a cluster that copies slow tasks says nothing about the stream."""
     job = MemoryJob()
