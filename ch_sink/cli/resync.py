@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ch_sink.cli.comparing import truth_of
-from ch_sink.cli.each_stream import EachStream
+from ch_sink.cli.comparing import EachStream, truth_of
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, one_stream
 from ch_sink.cli.output import Output
 from ch_sink.model.address import counted, grouped
