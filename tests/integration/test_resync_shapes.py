@@ -247,7 +247,8 @@ def test_a_change_of_shape_that_is_killed_leaves_either_table_whole(
 
 
 def test_another_table_counts_the_changes_that_it_lacks(client: Client, database: str) -> None:
-    it = hand(client, database, "replacing", [*EVENTS, insert("not a number", "f", 150)], on_bad_record="dead_letter")
+    events = [*EVENTS, insert("not a number", "f", 150)]
+    it = made(client, database, OWN["replacing"], policy_of(on_bad_record="dead_letter"), [events])
     it.read_all()
     client.command(f"CREATE TABLE {database}.other AS {database}.t")
     done = resynced(it.refill, apply=True, against="topic", into="other")
