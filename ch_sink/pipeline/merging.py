@@ -69,7 +69,7 @@ def merge_chunk(
     if batch.key is None:
         return _without_keys(batch, records, order, target, state)
     target.expect_still_rows(tuple(batch.key.column_names))
-    if target.collapsing and not state.alone and len(batch) and records.keys[int(batch.source_index[0])] is None:
+    if target.collapsing and not state.alone and _lack_kafka_keys(batch, records):
         raise StreamFailed(
             f"the records of {records.topic} carry no key, so changes of a row may be in any of its partitions, and "
             f"{target.table.engine.name} cannot store a row whose delete was read before it",
@@ -110,6 +110,12 @@ def merge_chunk(
         ],
         closers={key: place[delete] for key, delete in resolved.closers.items()},
     )
+
+
+def _lack_kafka_keys(batch: ChangeBatch, records: Records) -> bool:
+    """Whether the records of rows have no key. That of a truncate never has one."""
+    rows = batch.source_index[batch.op != Op.TRUNCATE]
+    return bool(len(rows)) and records.keys[int(rows[0])] is None
 
 
 def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target: Target, state: State) -> Outcome:
