@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ch_sink.cli.comparing import Against, Examples, Parallel, Patience, Where, case_of, options_of, say_to
-from ch_sink.cli.each_stream import EachStream
+from ch_sink.cli.comparing import Against, EachStream, Examples, Parallel, Patience, Where, case_of, options_of, say_to
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, key_of, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ch_sink.cli.comparing import truth_of
-from ch_sink.cli.each_stream import EachStream
+from ch_sink.cli.comparing import EachStream, truth_of
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, one_stream
 from ch_sink.cli.output import Output
 from ch_sink.model.address import counted, grouped
@@ -84,6 +83,8 @@ def resync(
                 for line in _planned(done, chosen) if not apply else _done(done, into):
                     out.say(line)
     each.expect_all()
+    if any(one["lacking"] for one in documents):
+        raise typer.Exit(1)
 
 
 def _planned(done: "Resynced", against: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from ch_sink.cli.comparing import (
     Against,
     Columns,
     Comparisons,
+    EachStream,
     Examples,
     Parallel,
     Patience,
@@ -24,7 +25,6 @@ from ch_sink.cli.comparing import (
     say_to,
     share_of,
 )
-from ch_sink.cli.each_stream import EachStream
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, SourceError

@@ -13,8 +13,7 @@ from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple, serve
 from ch_sink.clickhouse.settings import EVERY_TYPE, ClickHouseSettings
 from ch_sink.clickhouse.state_table import create_statement
 from ch_sink.clickhouse.stream_states import ClickHouseStreamStates
-from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin, Evolution, run_statement
-from ch_sink.clickhouse.views import shown_views, without_foreign
+from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin, Evolution, run_statement, shown_views, without_foreign
 from ch_sink.clickhouse.waiting import ClickHouseHandover, ClickHousePending
 from ch_sink.clickhouse.writer import ClickHouseWriter
 

@@ -4,7 +4,7 @@ Another stream may alter the same table at the same time.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -15,7 +15,6 @@ from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
 from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple, require_settings
-from ch_sink.clickhouse.views import shown_views
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
@@ -25,7 +24,7 @@ from ch_sink.table.evolve import offered
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.truncate import own_rows, truncate_statement
-from ch_sink.table.views import CURRENT, MOMENTS, stale
+from ch_sink.table.views import CURRENT, MOMENTS, Shown, stale
 from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import TypeChoices
@@ -249,3 +248,34 @@ class ClickHouseTableAdmin:
 
     def highest_version(self, table: TargetTable) -> int:
         return max_version(self.client, table, empty=-1, condition=own_rows(table, self.policy.columns))
+
+
+def shown_views(client: Client, database: str, names: Sequence[str]) -> dict[str, Shown]:
+    """What exists under these names of a database. Raises ClickHouseError."""
+    found = client.rows(
+        "SELECT name, engine, comment, (SELECT groupArray((table, name, type)) FROM system.columns "
+        "WHERE database = {database:String} AND table IN {names:Array(String)}) AS columns "
+        "FROM system.tables WHERE database = {database:String} AND name IN {names:Array(String)}",
+        {"database": database, "names": list(names)},
+        doing="look at the views",
+    )
+    return {
+        str(row["name"]): Shown(
+            str(row["engine"]),
+            str(row["comment"]),
+            {str(name): str(kind) for view, name, kind in row["columns"] if view == row["name"]},
+        )
+        for row in found
+    }
+
+
+def without_foreign(client: Client, statements: Iterable[Statement]) -> tuple[list[Statement], list[str]]:
+    """The statements without those of views whose name somebody else has taken, and these names.
+
+    Raises ClickHouseError.
+    """
+    statements = list(statements)
+    names = [s.name for s in statements if s.kind == "view"]
+    shown = shown_views(client, statements[0].database, names) if names else {}
+    foreign = [name for name, view in shown.items() if not view.kept]
+    return [s for s in statements if s.kind != "view" or s.name not in foreign], foreign

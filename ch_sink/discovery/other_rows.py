@@ -32,8 +32,9 @@ def _versions(config: Config, client: Client, table: TargetTable) -> Finding | N
         layout = layout_for(column.type)
     except TableError:  # which is a finding of its own
         return None
-    newest = max_version(client, table, condition=own_rows(table, config.policy().columns))
-    if not newest or _has_begun(config, client):
+    newest = max_version(client, table, empty=-1, condition=own_rows(table, config.policy().columns))
+    unordered = newest == 0 and table.engine.family is Family.MERGE_TREE
+    if newest < 0 or unordered or _has_begun(config, client):
         return None
     maker = maker_of(table)
     held = f"the table holds versions up to {newest}, but the ledger has no entry of this stream: "

@@ -1,9 +1,13 @@
 """Small chunks of several partitions of one table, stored by one insert: parts do not grow with partitions.
 
 In a group is the first attempt at a chunk whose plan is nothing but inserts of one step, into a table for which a
-second attempt looks up what of the chunk is stored: one with versions, or a collapsing one. The group's insert has a
-token and a fence of its own; if it fails, so does each member. A second attempt runs alone. It registers before it
-asks, and the fence holds as long as none has: so a first attempt need not register itself.
+second attempt looks up what of the chunk is stored: a collapsing one, one with versions, or one that keeps every change
+and tells them apart. The group's insert has a token and a fence of its own; if it fails, so does each member. A second
+attempt runs alone. It registers before it asks, and the fence holds as long as none has: so a first attempt need not
+register itself.
+
+Where rows are no evidence, second attempts rely on tokens, and there are no groups: a rollup does not say which
+differences it has, and rows whose versions are times may be equal and still be of two changes.
 """
 
 from collections.abc import Sequence
@@ -12,7 +16,7 @@ from hashlib import sha256
 
 import pyarrow as pa
 
-from ch_sink.pipeline.merging import by_partition
+from ch_sink.pipeline.merging import by_partition, change_identity
 from ch_sink.pipeline.partition_sink import PartitionSink, Prepared
 from ch_sink.pipeline.plans import Applied
 from ch_sink.ports import Fence, Insert
@@ -28,14 +32,22 @@ class Member:
 
 def may_plan(sink: PartitionSink) -> bool:
     """Whether chunks may be planned that are stored together with others, before this execution begins."""
-    looked_up = sink.target.collapsing or not sink.target.exclusive
-    return looked_up and not sink.target.table.rollups and sink.settled and sink.storing.fence is None
+    target = sink.target
+    looked_up = target.collapsing or target.appends or not target.exclusive
+    return looked_up and not target.table.rollups and sink.settled and sink.storing.fence is None
 
 
-def may_share(prepared: Prepared) -> bool:
+def may_share(member: Member) -> bool:
     """Whether the chunk may be stored together with others."""
-    made = prepared.made
-    return made.only_inserts and len({insert.step for insert in made.inserts}) == 1 and prepared.released is None
+    made, target = member.prepared.made, member.sink.target
+    if not made.only_inserts or len({insert.step for insert in made.inserts}) > 1:
+        return False
+    if member.prepared.released is not None:
+        return False
+    key = made.state.profile.key_columns
+    # The topic may have more partitions at a second attempt.
+    found = (change_identity(insert, target, key, alone=False) for insert in made.inserts)
+    return not target.appends or all(names is not None for names in found)
 
 
 def store_together(members: Sequence[Member], fence: Fence) -> list[Applied]:

@@ -69,7 +69,7 @@ def merge_chunk(
     if batch.key is None:
         return _without_keys(batch, records, order, target, state)
     target.expect_still_rows(tuple(batch.key.column_names))
-    if target.collapsing and not state.alone and len(batch) and records.keys[int(batch.source_index[0])] is None:
+    if target.collapsing and not state.alone and _lack_kafka_keys(batch, records):
         raise StreamFailed(
             f"the records of {records.topic} carry no key, so changes of a row may be in any of its partitions, and "
             f"{target.table.engine.name} cannot store a row whose delete was read before it",
@@ -110,6 +110,12 @@ def merge_chunk(
         ],
         closers={key: place[delete] for key, delete in resolved.closers.items()},
     )
+
+
+def _lack_kafka_keys(batch: ChangeBatch, records: Records) -> bool:
+    """Whether the records of rows have no key. That of a truncate never has one."""
+    rows = batch.source_index[batch.op != Op.TRUNCATE]
+    return bool(len(rows)) and records.keys[int(rows[0])] is None
 
 
 def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target: Target, state: State) -> Outcome:
@@ -202,13 +208,13 @@ def left_to_store(
     if target.collapsing or not merged.inserts:
         return Left(merged.inserts, target.collapsing)
     key = after.profile.key_columns
-    if target.exclusive:
-        if not known.changed:
+    if target.appends:
+        if not known.changed and not (known.grouped and known.repeats):
             return Left(merged.inserts, reconciles=False)
-        if not target.appends:
-            # The row inserted last wins, and everything behind this chunk is inserted again, too.
-            return Left(merged.inserts, reconciles=True)
         return Left(_not_appended(merged.inserts, target, lookup, known, key, alone=after.alone), reconciles=False)
+    if target.exclusive:
+        # The row inserted last wins, and everything behind this chunk is inserted again, too.
+        return Left(merged.inserts, reconciles=bool(known.changed))
     asked = known.changed or known.grouped or known.released or merged.pending or any(counts[n] for n in _ASKED)
     if asked and (known.changed or known.repeats) and lookup is not None:
         return Left(_not_replaced(merged.inserts, target, lookup, known, key), reconciles=False)
@@ -225,10 +231,10 @@ def _not_appended(
     alone: bool,
 ) -> Sequence[Insert]:
     """The rows of an append table that the earlier attempt has not stored. ``alone``: the topic has one partition."""
-    identity = _identity(inserts[0], target, key, alone=alone)
+    identity = change_identity(inserts[0], target, key, alone=alone)
     if identity is not None and lookup is not None:
         return [_rest(insert, identity, lookup) for insert in inserts]
-    if known.changed == "unknown":  # the tokens are the same
+    if known.changed != "other":  # the tokens are the same: such a chunk is in no group
         return inserts
     raise StreamFailed(
         f"a batch of {target.table.qualified} was begun with other settings, another table or another version of "
@@ -260,16 +266,21 @@ def _not_replaced(
     return left
 
 
-def _identity(insert: Insert, target: Target, key: tuple[str, ...], *, alone: bool) -> tuple[str, ...] | None:
-    """The columns that identify a change; None if there are none. Two partitions may have the same offsets.
+def change_identity(insert: Insert, target: Target, key: tuple[str, ...], *, alone: bool) -> tuple[str, ...] | None:
+    """The columns that identify a change in an append table; None if there are none.
 
-    So may two topics that share the table: the added columns tell them apart.
+    Two partitions may have the same offsets, and two changes of a row the same time. So may two topics that share the
+    table have the same offsets: the added columns tell them apart.
+
+    Args:
+        key: the columns of the source's key.
+        alone: the topic has one partition.
     """
     have, version = set(insert.rows.column_names), target.system.version
     policy = target.policy.columns
     own, added = tuple(map(policy.target, key)), target.table.added_key(policy)
     told_apart = alone or (bool(own) and set(own) <= have)
-    if version is None or version not in have or not told_apart:
+    if version is None or version not in have or target.layout.kind == "time" or not told_apart:
         return None
     return tuple(name for name in (version, "_sign", *added, *own) if name in have)
 

@@ -24,13 +24,15 @@ from ch_sink.ports.stores import (
     DeadLetters,
     HandedOver,
     Handover,
+    History,
     Pending,
     PendingRecord,
+    RegisteredSchema,
+    SchemaRegistry,
     StoredLetter,
 )
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request, StreamStates
 from ch_sink.ports.target import Insert, RowLookup, StoredRows, TableWriter
-from ch_sink.ports.topic import History, RegisteredSchema, SchemaRegistry
 
 __all__ = [
     "CLOCKS",

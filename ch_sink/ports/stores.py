@@ -1,4 +1,4 @@
-"""What a stream stores beside its table: handed-over values, waiting records and dead letters."""
+"""What a stream stores beside its table (handed-over values, waiting records, dead letters), and reads of its topic."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.change import HandoverId
+from ch_sink.model.change import HandoverId, Records
 from ch_sink.ports.ledger import Fence
 
 
@@ -132,4 +132,31 @@ class DeadLetters(Protocol):
 
     def failed(self, partition: int, first: int, end: int) -> Sequence[int]:
         """Offsets in [first, end) of the records that have not been applied since, in order."""
+        ...
+
+
+class History(Protocol):
+    """Earlier records of the same partition."""
+
+    def before(self, offset: int, limit: int) -> Records:
+        """Up to ``limit`` records at offsets below ``offset``, the nearest ones, in offset order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as the registry holds it."""
+
+    kind: str
+    """AVRO, PROTOBUF or JSON."""
+    text: str
+    references: tuple[str, ...] = ()
+    """Texts of the schemas that it refers to, in order of dependency."""
+
+
+class SchemaRegistry(Protocol):
+    """The schemas to which records in Confluent framing refer by id."""
+
+    def find(self, schema_id: int) -> RegisteredSchema | None:
+        """The schema of this id, None if there is none. Raises RegistryError if the registry cannot be reached."""
         ...

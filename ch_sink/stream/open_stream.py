@@ -124,7 +124,7 @@ class StreamTable:
         if self.target.system.version is None or layout.kind == "time":
             return None
         newest = self._admin.highest_version(self.now) if version is None else version
-        return layout.epoch_of(newest) if newest > 0 else None
+        return layout.epoch_of(newest) if newest >= 0 else None
 
     def _use(self, table: TargetTable) -> None:
         """Use this version of the table from now on, here and in tasks."""

@@ -127,9 +127,9 @@ def _held(task: RangeTask, open_ports: OpenPorts) -> Held | None:
         with _closing(ports.chunks(task.start)) as ready, closing(_timed(ready, sink.stages)) as chunks:
             chunk = next(chunks, None)
         if chunk is not None and (chunk.first, chunk.end) == (task.start, task.end):
-            prepared = sink.prepare(chunk, task.state)
-            if may_share(prepared):
-                return Held(task, ports, RangeDone.of(task), Member(sink, prepared))
+            member = Member(sink, sink.prepare(chunk, task.state))
+            if may_share(member):
+                return Held(task, ports, RangeDone.of(task), member)
     return None
 
 

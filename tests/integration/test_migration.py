@@ -249,6 +249,24 @@ def test_a_table_is_taken_over_as_it_is(client: Client, database: str, name: str
     assert it.stored() == before
 
 
+def test_changes_win_over_an_initial_load_and_its_repair(client: Client, database: str) -> None:
+    """PeerDB writes version 0 into each row of an initial load, and the repair of such a row writes a low one, too."""
+    written_by(replace(PRODUCTS["PeerDB"], version=0, step=0), client, database)
+    it = Move(client, database)
+    it.follow(it.findings())
+    assert it.findings()["versions"].level == "ok"
+    it.init()
+    feed = it.feed()
+    feed.chunk(0, len(HISTORY))
+    assert it.current() == LEFT
+    assert repaired(it.subject(feed, SOURCE), AGAINST, apply=True).all_mended
+    top = client.rows(f"SELECT id, max(_peerdb_version) AS v FROM {database}.orders GROUP BY id")
+    first = 1 << 56 | 1  # of the first change of the partition that the stream has not read yet
+    assert {row["id"] for row in top if row["v"] < first} == {2, 3}
+    feed.run()
+    assert it.current() == {**SOURCE, 7: "g2"}
+
+
 @pytest.mark.parametrize("name", UNORDERED)
 def test_a_table_without_an_order_gives_way_to_a_new_one(client: Client, database: str, name: str) -> None:
     written_by(UNORDERED[name], client, database)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -21,6 +22,11 @@ FEED = [
 ]
 TRUTH = {n: "new" for n in range(10, 50) if n // 10 != 2} | {n + (100 if n < 5 else 0): "paid" for n in range(10)}
 DELTA: dict[str, Any] = {"keys": "id", "op": "_change_type", "sequence_by": "_commit_version"}
+
+
+needs_data_sources = pytest.mark.skipif(
+    find_spec("pyspark.sql.datasource") is None, reason="this Spark has no Python data sources"
+)
 
 
 @pytest.fixture(params=["spark", "connect"])
@@ -67,6 +73,18 @@ def test_deletes_by_an_expression_and_columns_that_are_left_out(session: Any, sh
     assert shelf.rows() == {2: "b"}
 
 
+def test_changes_that_keep_values_need_an_order(session: Any, shelf: Shelf) -> None:
+    """A row that is sent twice is one change; different ones of one number are refused, and nothing is stored."""
+    options = {"except_column_list": "at", "ignore_null_updates_column_list": "status"}
+    apply = changes(config(shelf), keys="id", sequence_by="at", **options)
+    columns = "id long, status string, at int"
+    with pytest.raises(ConfigError, match=r"different changes of the row id = 1 with the same at"):
+        apply(frame(session, [(1, "a", 1), (2, "b", 1), (1, None, 1)], columns), 0)
+    assert shelf.count() == 0
+    apply(frame(session, [(1, "a", 1), (2, "b", 1), (1, "a", 1), (1, None, 2)], columns), 1)
+    assert shelf.rows() == {1: "a", 2: "b"}
+
+
 def test_new_columns_reach_the_table(spark: Any, shelf: Shelf) -> None:
     rows = [(1, "a", "insert", 1, 5), (2, "b", "insert", 1, None)]
     changes(config(shelf, evolve="add_columns"), **DELTA)(frame(spark, rows, f"{SCHEMA}, points int"), 0)
@@ -102,6 +120,7 @@ def written(frame: Any, shelf: Shelf, **more: str) -> Any:
     return frame.format("ch_sink").options(**place, **DELTA, **more)
 
 
+@needs_data_sources
 def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) -> None:
     from ch_sink.spark.data_source import DefaultSource
 
@@ -118,6 +137,7 @@ def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) 
     assert (shelf.count(), rows_of(session, shelf)) == (stored, recorded)
 
 
+@needs_data_sources
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -10,10 +10,12 @@ import numpy as np
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.pipeline.chunks import join_records
+from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import Kill, Killed, LocalBatch, LocalRunner, MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 from tests.support.hand import Event
+from tests.support.rollups import with_rollups
 from tests.support.small import records_of
 
 __all__ = ["NOTHING", "MemoryFed"]
@@ -32,10 +34,11 @@ class MemoryFed:
         deadline: float = math.inf,
         columns: Sequence[Column] = (Column("id", "Int64"), Column("big", "Nullable(String)")),
         version: str = "UInt128",
+        rollups: Sequence[RollupChoice] = (),
         **settings: Any,
     ) -> None:
         """``deadline``: seconds after which a waiting change is given up. ``settings``: as of StreamSettings."""
-        table = document_table(columns, engine, columns[0].name, version)
+        table = with_rollups(document_table(columns, engine, columns[0].name, version), rollups)
         self.topic = MemoryTopic("t", dict.fromkeys(range(partitions), NOTHING), dict.fromkeys(range(partitions), 0))
         self.stream = MemoryStream(table, (columns[0].name,), self.topic, policy or policy_of(truncate="apply"))
         self.runner = LocalRunner(

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ch_sink.cli import comparing
-from ch_sink.cli.comparing import Comparisons
-from ch_sink.cli.each_stream import EachStream
+from ch_sink.cli.comparing import Comparisons, EachStream
 from ch_sink.cli.output import Output
 from ch_sink.errors import StreamFailed, StreamsFailed
 from ch_sink.wiring.process import Stop, Stopped

@@ -17,11 +17,13 @@ from ch_sink.pipeline.plans import OpenedSwap, Plan, Waiting
 from ch_sink.ports import Fence, Insert
 from ch_sink.stream.run_task import Held, store_held
 from ch_sink.stream.tasks import RangeDone, tried
+from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import Fault, LocalBatch, local_runner
 from ch_sink.testing.kills import What
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
 from tests.support.memory_fed import MemoryFed
 
+ROLLED = {"rollups": (RollupChoice("by_big", (("big", "big"),), count="rows"),)}
 BAD = Event({"id": 9}, {"op": "c", "source": {"connector": "mysql", "name": "my"}, "after": {"id": "no number"}})
 
 
@@ -32,15 +34,15 @@ def created(number: int) -> Event:
 class Fed(MemoryFed):
     """A stream of five partitions; remembers the ids of each insert, and refuses some."""
 
-    def __init__(self, engine: str = "replacing") -> None:
-        super().__init__(engine, partitions=5)
+    def __init__(self, engine: str = "replacing", **settings: Any) -> None:
+        super().__init__(engine, partitions=5, **settings)
         self.sent: list[list[int]] = []
         self.tokens: list[str] = []
         self.refused: set[int] = set()
         self.runner.ports = replace(self.runner.ports, writer=lambda _: self)
 
     def roll_up(self, rollup: str, rows: pa.Table, token: str, *, fence: Fence | None = None) -> None:
-        raise AssertionError("the table has none")
+        self.stream.table.roll_up(rollup, rows, token, fence=fence)
 
     def write(self, insert: Insert, token: str, *, fence: Fence | None = None, by_content: bool = False) -> int:
         ids = sorted(insert.rows.column("id").to_pylist())
@@ -107,14 +109,31 @@ def test_small_ranges_of_one_table_are_one_insert_and_each_has_its_own_result() 
     assert len(fed.view()) == 6
 
 
-def test_a_table_whose_second_attempts_rely_on_tokens_is_stored_partition_by_partition() -> None:
-    fed = Fed("append")
+@pytest.mark.parametrize(
+    ("engine", "settings"),
+    [("replacing", {"version": "DateTime64(3)"}), ("append", {"version": "DateTime64(3)"}), ("collapsing", ROLLED)],
+)
+def test_a_table_whose_second_attempts_rely_on_tokens_is_stored_partition_by_partition(
+    engine: str, settings: dict[str, Any]
+) -> None:
+    fed = Fed(engine, **settings)
     one_each(fed)
+    fed.all(Fault("before results"))
+    assert fed.sent[:5] == [[0], [1], [2], [3], [4]]
+    assert fed.stored() == dict.fromkeys(range(5), 1)
+
+
+def test_a_change_without_a_key_is_not_stored_with_others() -> None:
+    """Its version may be that of a change in another partition."""
+    fed = Fed("append")
+    keyless = Event(None, created(7).value)
+    fed.send(0, keyless)
+    fed.send(1, keyless)
     fed.all()
-    assert fed.sent == [[0], [1], [2], [3], [4]]
+    assert fed.sent == [[7], [7]]
 
 
-@pytest.mark.parametrize("engine", ["replacing", "collapsing"])
+@pytest.mark.parametrize("engine", ["replacing", "collapsing", "append"])
 def test_a_first_attempt_may_ask_what_is_stored_and_be_stored_with_others(engine: str) -> None:
     fed = Fed(engine)
     fed.feed(2, postgres("c", {"id": 2}, None, {"id": 2, "big": "long"}, 1, 1))
@@ -176,7 +195,7 @@ def test_if_the_insert_fails_no_member_is_done_and_each_is_tried_again_alone() -
     assert fed.stored() == {0: 1, 1: 1, 2: 1}
 
 
-@pytest.mark.parametrize("engine", ["replacing", "collapsing"])
+@pytest.mark.parametrize("engine", ["replacing", "collapsing", "append"])
 @pytest.mark.parametrize("point", ["before lookup", "before insert", "after insert", "before results"])
 @pytest.mark.parametrize("what", ["kill", "no answer", "twice", "second job", "second execution"])
 def test_whatever_happens_around_the_insert_each_change_is_stored_once(point: str, what: What, engine: str) -> None:
