@@ -249,6 +249,7 @@ def binary_text(value: bytes, length: int) -> str:
 
 
 _DEEPEST = 500
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 
 
 class JsonColumn(PerValue):
@@ -293,7 +294,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _walk(value: Any, depth: int, paths: dict[str | None, Any]) -> None:
-    """Raises OutOfRange if a dotted path is there twice, or too deep.
+    """Raises OutOfRange if a dotted path is there twice or too deep, or a number has more digits than the server reads.
 
     ``paths``: those found so far from here on, as a tree of their parts: as texts they would be as long as all names
     around them. A path ends where its tree has None.
@@ -303,6 +304,8 @@ def _walk(value: Any, depth: int, paths: dict[str | None, Any]) -> None:
     if isinstance(value, list):
         for item in value:
             _walk(item, depth + 1, {})
+    if isinstance(value, int) and not _LEAST <= value <= _MOST:
+        raise _refused(f"an integer of more than 64 bits in JSON: {shown(value)}")  # the server would make it a text
     if not isinstance(value, dict):
         return
     for name, member in value.items():
@@ -315,8 +318,7 @@ def _walk(value: Any, depth: int, paths: dict[str | None, Any]) -> None:
         if None in below:
             raise _refused(f"the JSON object has a path twice: {shown(name)} at its end")
         below[None] = {}
-        if isinstance(member, list):
-            _walk(member, depth + 1, {})
+        _walk(member, depth + 1, {})
 
 
 def _refused(message: str) -> OutOfRange:
