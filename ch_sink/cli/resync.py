@@ -83,6 +83,8 @@ def resync(
                 for line in _planned(done, chosen) if not apply else _done(done, into):
                     out.say(line)
     each.expect_all()
+    if any(one["lacking"] for one in documents):
+        raise typer.Exit(1)
 
 
 def _planned(done: "Resynced", against: str) -> Iterator[str]:

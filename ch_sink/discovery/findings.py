@@ -239,7 +239,7 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
         if name in existing:
             yield Finding("ok", title, where)
         else:
-            # Without this table each column's comment and type decide, as in older versions: a warning is enough.
+            # Without this table the column's comment and type decide: a warning is enough.
             level: Literal["warn", "fail"] = "warn" if title == "column types" else "fail"
             yield Finding(level, title, f"{where} does not exist", "ch_sink init CONFIG --apply")
     yield from _views(config, client, key, table)

@@ -1,7 +1,7 @@
 """The state of a partition between chunks: epoch and highest commit position of each source, and its profile."""
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -49,7 +49,7 @@ class State:
     strategy: str = ""
     """The version strategy of the last events; empty before the first."""
     profile: TopicProfile = UNREAD
-    """How the partition's bytes are read; states of older versions lack it, and it is learned again."""
+    """How the partition's bytes are read."""
     letters: bool = False
     """A record of the partition became a dead letter: a before image may state a place where no row is."""
 
@@ -125,40 +125,12 @@ class State:
         return max([(self.epoch, 0), *(at for at in reached if at[0] == self.epoch)])
 
     def to_json(self) -> str:
-        wire = _Wire(
-            self.sources,
-            self.base_epoch,
-            {name: astuple(floor) for name, floor in self.floors.items()},
-            self.names,
-            self.doubled,
-            self.closed,
-            self.alone,
-            self.strategy,
-            self.profile,
-            astuple(self.loaded),
-            self.letters,
-        )
-        return msgspec.json.encode(wire).decode()
+        return msgspec.json.encode(self).decode()
 
     @staticmethod
     def from_json(text: str | None) -> "State":
         """Inverse of `to_json`; empty or None is the state of a stream's first record."""
-        if not text:
-            return State()
-        wire = msgspec.json.decode(text, type=_Wire)
-        return State(
-            wire.sources,
-            wire.base_epoch,
-            {name: Floor(*floor) for name, floor in wire.floors.items()},
-            wire.names,
-            Loaded(*wire.loaded),
-            wire.doubled,
-            wire.closed,
-            wire.alone,
-            wire.strategy,
-            wire.profile,
-            wire.letters,
-        )
+        return msgspec.json.decode(text, type=State) if text else State()
 
     @staticmethod
     def base_epoch_of(text: str) -> int:
@@ -171,20 +143,6 @@ class State:
 
 class _Base(msgspec.Struct):
     base_epoch: int = 0
-
-
-class _Wire(msgspec.Struct):
-    sources: dict[str, SourceState] = {}
-    base_epoch: int = 0
-    floors: dict[str, tuple[int, int, int]] = {}
-    names: tuple[str, ...] = ()
-    doubled: dict[str, str] = {}
-    closed: dict[str, str] = {}
-    alone: bool = False
-    strategy: str = ""
-    profile: TopicProfile = UNREAD
-    loaded: tuple[int, int, int] = (0, 0, 0)
-    letters: bool = False
 
 
 def is_one_of_several(name: str) -> bool:

@@ -130,6 +130,7 @@ class Changes:
             rows = self._coded(frame)
             found = self._measured(rows)
             if found:
+                self._expect_order(rows)
                 known = Known(TOPIC, {})
                 applied(frame, config, known, BUCKETS, lambda stream: self._work(stream, known, rows, found))
 
@@ -144,6 +145,32 @@ class Changes:
         spans = {b: Span(at := reached.get(b, 0), at + count, count) for b, (count, _) in found.items()}
         least = {b: number for b, (_, number) in found.items()}
         return spans, ChangeRows(rows, spans, self._config, self._keys, frozenset(self._ignored_nulls), least)
+
+    def _expect_order(self, rows: "DataFrame") -> None:
+        """Raises ConfigError where nulls keep values and it is unknown which of two changes of a row comes later.
+
+        A row that is there twice is one change.
+        """
+        if not self._ignored_nulls:
+            return
+        keys = [f"`{key}`" for key in self._keys]
+        found = (
+            rows.selectExpr(*keys, NUMBER, OP, f"to_json(struct(*)) AS {_ROW}")
+            .distinct()
+            .groupBy(*keys, NUMBER, OP)
+            .agg({_ROW: "count"})
+            .where(f"`count({_ROW})` > 1")
+            .limit(1)
+            .collect()
+        )
+        for row in found:
+            named = ", ".join(f"{key} = {row[key]!r}" for key in self._keys)
+            raise ConfigError(
+                f"sequence_by: the batch has different changes of the row {named} with the same {self._sequence_by}, "
+                "so it is unknown which of them comes later",
+                hint="With ignore_null_updates_column_list each change of a row needs a number of its own: order by a "
+                "finer column, or make one change of them in the DataFrame.",
+            )
 
     def _coded(self, frame: "DataFrame") -> "DataFrame":
         """The rows with their bucket, number and operation. Raises ConfigError."""
@@ -224,3 +251,4 @@ def _expect_addable(table: TargetTable, types: Mapping[str, str]) -> None:
 
 
 _SUMS = ("sum(wordless)", "sum(unordered)")
+_ROW = "__ch_sink_row"

@@ -194,6 +194,8 @@ def _properties(app_name: str, master: str | None, conf: Mapping[str, str] | Non
         "spark.speculation": "false",
         # Workers are forked with everything imported.
         "spark.python.daemon.module": "ch_sink.spark.daemon",
+        # A task that is interrupted while it opens its Python worker makes Spark end the workers of all tasks.
+        "spark.sql.execution.interruptOnCancel": "false",
     }
     if master is not None:
         properties["spark.master"] = master

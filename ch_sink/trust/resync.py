@@ -80,6 +80,8 @@ class Resynced:
     """What the new table has otherwise than the stream's."""
     moved: "Moved | None" = None
     """How the rows of the new table differ from those of the former one, shortly before the exchange."""
+    lacking: int = 0
+    """Changes that another table lacks, since they cannot be applied or wait for values."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -93,6 +95,7 @@ class Resynced:
             "bytes": self.size,
             "shape": list(self.shape),
             "compared": asdict(self.moved) if self.moved is not None else None,
+            "lacking": self.lacking,
         }
 
 
@@ -217,7 +220,7 @@ def _into(refill: Refill, into: str, way: _Way, *, apply: bool, say: Say) -> Res
             say(f"{counted(bad, 'record')} of the topic cannot be applied")
         if waiting := sum(map(len, new.fold.waiting().values())):
             say(f"{counted(waiting, 'change')} not stored: they wait for values of other partitions")
-    return Resynced(refill.stream, name, True, 0, _live(other, table))
+    return Resynced(refill.stream, name, True, 0, _live(other, table), lacking=bad + waiting)
 
 
 def _filled(new: NewTable, way: _Way, say: Say) -> tuple[int, dict[int, TableRefilled]]:

@@ -23,7 +23,7 @@ from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.choose import some
 from tests.support.hand_commands import Hand, hand, made, with_policy
 from tests.support.hand_steps import EVENTS, Rows, comment_of, killed, left_tables, position
-from tests.support.hand_tables import OWN, delete, row, update
+from tests.support.hand_tables import OWN, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -244,3 +244,12 @@ def test_a_change_of_shape_that_is_killed_leaves_either_table_whole(
     there = client.rows(f"SELECT name FROM system.tables WHERE database = '{database}'")
     assert not [r for r in there if "ch_sink_next" in str(r["name"])]
     goes_on(it)
+
+
+def test_another_table_counts_the_changes_that_it_lacks(client: Client, database: str) -> None:
+    events = [*EVENTS, insert("not a number", "f", 150)]
+    it = made(client, database, OWN["replacing"], policy_of(on_bad_record="dead_letter"), [events])
+    it.read_all()
+    client.command(f"CREATE TABLE {database}.other AS {database}.t")
+    done = resynced(it.refill, apply=True, against="topic", into="other")
+    assert (done.rows, done.lacking) == (len(EVENTS), 1)

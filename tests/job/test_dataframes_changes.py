@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -23,6 +24,11 @@ FEED = [
 ]
 TRUTH = {n: "new" for n in range(10, 50) if n // 10 != 2} | {n + (100 if n < 5 else 0): "paid" for n in range(10)}
 DELTA: dict[str, Any] = {"keys": "id", "op": "_change_type", "sequence_by": "_commit_version"}
+
+
+needs_data_sources = pytest.mark.skipif(
+    find_spec("pyspark.sql.datasource") is None, reason="this Spark has no Python data sources"
+)
 
 
 @pytest.fixture(params=["spark", "connect"])
@@ -69,6 +75,18 @@ def test_deletes_by_an_expression_and_columns_that_are_left_out(session: Any, sh
     assert shelf.rows() == {2: "b"}
 
 
+def test_changes_that_keep_values_need_an_order(session: Any, shelf: Shelf) -> None:
+    """A row that is sent twice is one change; different ones of one number are refused, and nothing is stored."""
+    options = {"except_column_list": "at", "ignore_null_updates_column_list": "status"}
+    apply = changes(config(shelf), keys="id", sequence_by="at", **options)
+    columns = "id long, status string, at int"
+    with pytest.raises(ConfigError, match=r"different changes of the row id = 1 with the same at"):
+        apply(frame(session, [(1, "a", 1), (2, "b", 1), (1, None, 1)], columns), 0)
+    assert shelf.count() == 0
+    apply(frame(session, [(1, "a", 1), (2, "b", 1), (1, "a", 1), (1, None, 2)], columns), 1)
+    assert shelf.rows() == {1: "a", 2: "b"}
+
+
 def test_new_columns_reach_the_table(spark: Any, shelf: Shelf) -> None:
     rows = [(1, "a", "insert", 1, 5), (2, "b", "insert", 1, None)]
     changes(config(shelf, evolve="add_columns"), **DELTA)(frame(spark, rows, f"{SCHEMA}, points int"), 0)
@@ -96,6 +114,7 @@ def test_a_new_column_gets_the_type_of_the_dataframe_or_is_refused_by_name(spark
     assert shelf.count() == 1
 
 
+@needs_data_sources
 def test_times_without_a_zone_order_changes_in_any_session_zone_and_in_both_doors(spark: Any, shelf: Shelf) -> None:
     options = {"keys": "id", "sequence_by": "at", "except_column_list": "at"}
     schema, apply = "id long, status string, at timestamp_ntz", changes(config(shelf), **options)
@@ -114,6 +133,7 @@ def test_times_without_a_zone_order_changes_in_any_session_zone_and_in_both_door
     assert shelf.rows() == {1: "new", 2: "new", 3: "new"}
 
 
+@needs_data_sources
 def test_the_format_orders_changes_by_dates(spark: Any, shelf: Shelf) -> None:
     options = {"keys": "id", "sequence_by": "day", "except_column_list": "day"}
     rows = [(1, "new", date(2024, 1, 2)), (1, "old", date(2024, 1, 1))]
@@ -158,6 +178,7 @@ def written(frame: Any, shelf: Shelf, *, options: dict[str, str] = DELTA, **more
     return frame.format("ch_sink").options(**place, **options, **more)
 
 
+@needs_data_sources
 def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) -> None:
     register(session)
     rows = frame(session, FEED)
@@ -172,6 +193,7 @@ def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) 
     assert (shelf.count(), rows_of(session, shelf)) == (stored, recorded)
 
 
+@needs_data_sources
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -1,5 +1,6 @@
 """The profile is part of a partition's state, and states of versions without one are still read."""
 
+from ch_sink.model.floor import Floor, Loaded
 from ch_sink.model.policy import UNREAD, TopicProfile
 from ch_sink.order import SourceState, State
 
@@ -21,12 +22,12 @@ def test_it_comes_back_from_the_ledger_as_it_was() -> None:
     assert hash(State.from_json(state.to_json()).profile) == hash(PROFILE)
 
 
-def test_a_state_of_an_earlier_version_has_none() -> None:
-    stored = (
-        '{"sources":{"shop":{"epoch":1,"commit":5,"inner":0,"wraps":0,"redelivering":false,"ceiling":0}},'
-        '"base_epoch":1,"floor":[0,0,0],"doubled":{},"alone":true,"strategy":"source_position"}'
-    )
-    state = State.from_json(stored)
-    assert state.profile == UNREAD
-    assert state.of("shop").commit == 5
+def test_the_largest_positions_come_back_as_they_were() -> None:
+    high = 2**80 - 1
+    floor = Floor(3, high, 2**64 - 1)
+    state = State({"shop": SourceState(1, high, 2**64 - 1)}, floors={"shop": floor}, loaded=Loaded(7, 8, 9))
+    assert State.from_json(state.to_json()) == state
+
+
+def test_the_state_before_the_first_record_has_no_profile() -> None:
     assert State.from_json("").profile == UNREAD
