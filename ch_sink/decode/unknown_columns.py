@@ -6,7 +6,7 @@ boolean, integer, number, text, JSON for the rest, always nullable. A field that
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,6 +17,7 @@ from ch_sink.types.build import default_sql
 from ch_sink.types.chtype import parse_type, widened
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
+from ch_sink.types.holding import counts, held, natural, out_of_range, unit
 
 _MOST_VALUES = 1000
 """How many values are examined to find the type of a schemaless field."""
@@ -56,12 +57,39 @@ def _outgrown(table: TargetTable, column: Column, source: SourceType) -> Unknown
         return None
     placed = column.name in table.place_columns
     wide = widened(column.type, clickhouse_type(source), may_be_nullable=not placed)
-    if _lets_null_in(column, noted, source.optional):
+    change = _retyped(column, noted, now, wide, placed)
+    if change == "type":
+        return UnknownColumn(column.name, -1, None, None, source.to_comment(), change=change)
+    if change is None and _lets_null_in(column, noted, source.optional):
         possible = wide if wide is not None and not placed and parse_type(wide).nullable else None
         return UnknownColumn(column.name, -1, possible, None, source.to_comment(), change="null")
     if wide is None or placed:
         return None
-    return UnknownColumn(column.name, -1, wide, None, source.to_comment(), change="widen")
+    return UnknownColumn(column.name, -1, wide, None, source.to_comment(), change=change or "widen")
+
+
+def _retyped(
+    column: Column, noted: SourceType, now: SourceType, wide: str | None, placed: bool
+) -> Literal["type", "refine"] | None:
+    """``type``: neither the column nor a wider one is for the present type. ``refine``: only the wider one is, and the
+    column would round values. None: it holds them, or what it does not hold is out of its range.
+    """
+    bare = noted.name and not now.name and noted.kind == now.kind
+    if bare and SourceType.from_comment(column.comment) is not None:
+        return None  # the comment says more of a plain integer or text than the schema does, and decides
+    known = {name for name, _ in now.parameters}
+    samples = tuple((n, v) for n, v in noted.parameters if n.startswith("ch_sink.") and n not in known)
+    target, was = parse_type(column.type).bare, natural(noted)
+    becomes = natural(replace(now, parameters=(*now.parameters, *samples)))
+    if counts(target) and unit(noted) != unit(now):
+        return "type"
+    if held(becomes, was) or held(becomes, target):
+        return None
+    if wide is None or not held(becomes, parse_type(wide).bare):
+        return "type"
+    if out_of_range(becomes, target):
+        return None
+    return "type" if placed else "refine"
 
 
 def _lets_null_in(column: Column, noted: SourceType, optional: bool) -> bool:
@@ -150,6 +178,9 @@ def joined(found: Sequence[UnknownColumn]) -> list[UnknownColumn]:
 
 
 def _both(first: UnknownColumn, later: UnknownColumn) -> UnknownColumn:
+    for change in ("type", "refine"):  # these stop a stream that may ignore the others
+        if change in (first.change, later.change):
+            return first if first.change == change else later
     if first.clickhouse_type is None or later.clickhouse_type is None:
         typed = later if first.clickhouse_type is None else first
         return replace(typed, first_offset=first.first_offset)

@@ -17,8 +17,9 @@ from ch_sink.model.floor import NO_FLOOR, Floor
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import POSITION_SHIFT, to_int
 from ch_sink.pipeline.target import Target
-from ch_sink.table.evolve import offered
+from ch_sink.table.evolve import alter, offered
 from ch_sink.table.model import TargetTable
+from ch_sink.types.sql import literal, quote
 
 log = logging.getLogger("ch_sink")
 Mask = npt.NDArray[np.bool_]
@@ -54,8 +55,9 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
     """
     evolve, table = target.policy.changes.evolve, target.table
     _refuse_reserved([c for c in batch.unknown if c.change == "reserved"], table, evolve)
+    _refuse_retyped(batch.unknown, table, evolve)
     # A column that only became wider needs no action while its values fit; records with values that do not are bad.
-    acted_on = ("add", "null", "widen") if evolve == "add_columns" else ("add", "null")
+    acted_on = ("add", "null", "widen", "refine") if evolve == "add_columns" else ("add", "null")
     concerned = [c for c in batch.unknown if c.change in acted_on]
     if evolve == "ignore" or not concerned:
         return None
@@ -81,6 +83,28 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
         )
     typed = tuple(c for c in concerned if c.clickhouse_type is not None)
     return Barrier("new_columns", first, typed, tuple(key)) if typed else None
+
+
+def _refuse_retyped(columns: Iterable[UnknownColumn], table: TargetTable, evolve: str) -> None:
+    """Raises StreamFailed for a column that would store another value than the source's, as the type changed."""
+    for found in columns:
+        column = table.column(found.name)
+        if column is None or found.change not in ("type", "refine"):
+            continue
+        if found.change == "refine" and evolve == "add_columns":
+            continue
+        was = (column.stated.to_note() if column.stated is not None else "unknown").partition(" {")[0]
+        now = found.comment.partition("debezium: ")[2]
+        state = f"COMMENT COLUMN {quote(found.name)} {literal(found.comment)}"
+        raise StreamFailed(
+            f"the change event at offset {found.first_offset} has column {found.name!r} as {now.partition(' {')[0]}, "
+            f"which was {was}: {column.type} of {table.qualified} does not hold these values as they are",
+            hint="; ".join(offered(table, [found])) + ", or set evolve: add_columns"
+            if found.change == "refine"
+            else "fill the table again with ch_sink resync, which creates the column for the present type; or change "
+            "the column and its values by hand, to String for any values, and state the present type: "
+            + "; ".join(alter(table, [state])),
+        )
 
 
 def _refuse_reserved(columns: Sequence[UnknownColumn], table: TargetTable, evolve: str) -> None:

@@ -109,9 +109,10 @@ class LetterRetry:
     def _without_unknown_columns(self, batch: ChangeBatch, done: Retried) -> set[int]:
         """Offsets of the events that need no column that the table lacks."""
         offsets = set(batch.offset.tolist())
-        if self.sink.target.policy.changes.evolve == "ignore":
-            return offsets
+        ignored = self.sink.target.policy.changes.evolve == "ignore"
         for column in batch.unknown:
+            if ignored and column.change not in ("type", "refine"):
+                continue
             done.failed[column.first_offset] = f"the table lacks the column {column.name!r}, or has it too narrow"
             offsets.discard(column.first_offset)
         return offsets
