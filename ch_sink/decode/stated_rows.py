@@ -42,12 +42,18 @@ _MADE = {
     "binary": "String",
     "date": "Date32",
     "timestamp": "DateTime64(6, 'UTC')",
-    "timestamp_ntz": "DateTime64(6)",
+    "timestamp_ntz": "DateTime64(6, 'UTC')",
 }
-"""The column types that new columns of the DataFrame get, by their types in Spark."""
 
 _TOP = 1 << 54
 """Numbers below this fit every version column that ch_sink knows."""
+
+
+def added_type(kind: str) -> str | None:
+    """The column type that a new column of this type in Spark gets, None if it is not known."""
+    if kind.startswith("decimal("):
+        return f"Nullable({kind.capitalize()})"
+    return f"Nullable({_MADE[kind]})" if kind in _MADE else None
 
 
 class Rows(Sequence[bytes | None]):
@@ -180,7 +186,7 @@ class RowDecoder:
         known = {column.name for column in self.table.columns} | {BUCKET, NUMBER, OP}
         first = int(records.offsets[0])
         return [
-            UnknownColumn(name, first, f"Nullable({_MADE[self.kinds[name]]})" if self.kinds[name] in _MADE else None)
+            UnknownColumn(name, first, added_type(self.kinds[name]))
             for name in rows.column_names
             if name not in known and rows.column(name).null_count < len(rows)
         ]

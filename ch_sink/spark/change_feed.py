@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ch_sink.config import Config, load_rows
-from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP
+from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP, added_type
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Op
 from ch_sink.model.policy import ColumnPolicy
@@ -14,6 +14,7 @@ from ch_sink.spark.foreach_batch import Given, applied, with_hints
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.spark.stored_versions import expect_served, expect_stated_versions
 from ch_sink.stream.tasks import Execute
+from ch_sink.table.model import TargetTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,10 +31,15 @@ OPS = {
 FEED = ("_change_type", "_commit_version", "_commit_timestamp", "_change_ordinal", "_commit_snapshot_id")
 """Columns that Delta's change feed and Iceberg's changelog add to the table's own."""
 _NUMBERS = {
-    "timestamp": "unix_micros(`{}`)",
-    "timestamp_ntz": "unix_micros(timestamp(`{}`))",
-    "date": "unix_date(`{}`)",
+    "timestamp": "unix_micros(`{0}`)",
+    # Counted as if in UTC, field by field: a cast to timestamp reads the session's time zone, which differs between
+    # sessions, and in which two times of one day may be the same moment.
+    "timestamp_ntz": "unix_date(date(`{0}`)) * 86400000000 + hour(`{0}`) * 3600000000 + minute(`{0}`) * 60000000"
+    " + bigint(extract(SECOND FROM `{0}`) * 1000000)",
+    "date": "unix_date(`{0}`)",
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "bigint(`{0}`)"),
 }
+"""SQL of the number that orders changes, by the type of ``sequence_by`` in Spark."""
 
 TOPIC = "changes"
 """Stands for the topic, and for its id, in the ledger."""
@@ -84,6 +90,15 @@ def changes(
     )  # fmt: skip
 
 
+def expect_ordered(name: str, kind: str) -> None:
+    """Raises ConfigError for a ``sequence_by`` of a type in Spark that does not order changes."""
+    if kind not in _NUMBERS:
+        raise ConfigError(
+            f"sequence_by: column {name} is {kind}, which is neither an integer nor a time",
+            hint="Order changes by a commit's number or time.",
+        )
+
+
 def _names(given: Names) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
@@ -103,7 +118,7 @@ class Changes:
     ) -> None:
         if not keys:
             raise ConfigError("keys is empty", hint="Name the columns that identify a row.")
-        self._config = config.to_task_json()
+        self._config, self._adds = config.to_task_json(), config.evolve == "add_columns"
         self._keys, self._sequence_by, self._op, self._deletes = keys, sequence_by, op, deletes
         self._left_out, self._ignored_nulls = left_out, ignored_nulls
 
@@ -123,6 +138,8 @@ class Changes:
         self, stream: FrameStream, known: Known, rows: "DataFrame", found: Mapping[int, tuple[int, int]]
     ) -> tuple[Mapping[int, Span], Execute]:
         expect_served(stream.table, self._keys)
+        if self._adds:
+            _expect_addable(stream.table, dict(rows.dtypes))
         expect_stated_versions(stream.table, stream.highest_version)
         reached = stream.progress(known)
         spans = {b: Span(at := reached.get(b, 0), at + count, count) for b, (count, _) in found.items()}
@@ -170,19 +187,13 @@ class Changes:
         for name in self._left_out:
             if name in self._keys:
                 raise ConfigError(f"except_column_list has {name}, which is one of the keys", hint="Keep it.")
-        kind = types[self._sequence_by]
-        number = _NUMBERS.get(kind, "bigint(`{}`)" if kind in ("tinyint", "smallint", "int", "bigint") else "")
-        if not number:
-            raise ConfigError(
-                f"sequence_by: column {self._sequence_by} is {kind}, which is neither an integer nor a time",
-                hint="Order changes by a commit's number or time.",
-            )
+        expect_ordered(self._sequence_by, kind := types[self._sequence_by])
         hidden = {*self._left_out, *FEED, self._op} - set(self._keys)
         kept = [f"`{name}`" for name in types if name not in hidden]
         return frame.selectExpr(
             *kept,
             f"{bucket(self._keys)} AS {BUCKET}",
-            f"{number.format(self._sequence_by)} AS {NUMBER}",
+            f"{_NUMBERS[kind].format(self._sequence_by)} AS {NUMBER}",
             f"{self._code()} AS {OP}",
         )
 
@@ -227,6 +238,16 @@ class Changes:
                 hint="Every change needs a value to order by.",
             )
         return {int(row[BUCKET]): (int(row["sum(n)"]), int(row["min(least)"])) for row in found}
+
+
+def _expect_addable(table: TargetTable, types: Mapping[str, str]) -> None:
+    """Raises ConfigError for a column that the table lacks and that cannot be added."""
+    for name, kind in types.items():
+        if table.column(name) is None and name not in (BUCKET, NUMBER, OP) and added_type(kind) is None:
+            raise ConfigError(
+                f"{table.qualified} lacks column {name}, and evolve: add_columns adds no column of type {kind}",
+                hint=f"Add it to the table, or name it in except_column_list: {name}.",
+            )
 
 
 _SUMS = ("sum(wordless)", "sum(unordered)")

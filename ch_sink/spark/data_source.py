@@ -24,7 +24,7 @@ from ch_sink.model.counts import Counts, total
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.ports import FinishedRange, RangeIntent
-from ch_sink.spark.change_feed import FEED, OPS, TOPIC
+from ch_sink.spark.change_feed import FEED, OPS, TOPIC, expect_ordered
 from ch_sink.spark.change_rows import numbered
 from ch_sink.spark.foreach_batch import prepare, with_hints
 from ch_sink.spark.stored_versions import expect_served, expect_stated_versions, newer
@@ -121,6 +121,7 @@ def _plan(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> 
         for name in (*keys, plan.sequence_by, *([plan.op] if plan.op else []), *left_out):
             if name not in kinds:
                 raise ConfigError(f"the DataFrame has no column {name}; it has {', '.join(kinds)}")
+        expect_ordered(plan.sequence_by, kinds[plan.sequence_by])
         expect_served(plan.table, keys)
         return plan
 
@@ -185,6 +186,8 @@ def _coded(plan: _Plan, batch: pa.RecordBatch) -> pa.RecordBatch:
     number = table.column(plan.sequence_by)
     if pa.types.is_timestamp(number.type):
         number = number.cast(pa.timestamp("us", number.type.tz))
+    elif pa.types.is_date(number.type):
+        number = number.cast(pa.int32())
     number = number.cast(pa.int64())
     if plan.op is None:
         code = pa.array(np.full(len(table), int(OPS["update_postimage"]), dtype=np.int32))

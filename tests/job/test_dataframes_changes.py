@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from importlib.util import find_spec
 from typing import Any
 
@@ -92,6 +94,55 @@ def test_new_columns_reach_the_table(spark: Any, shelf: Shelf) -> None:
     assert [r["points"] for r in found] == [5, None]
 
 
+def test_a_new_column_gets_the_type_of_the_dataframe_or_is_refused_by_name(spark: Any, shelf: Shelf) -> None:
+    apply = changes(config(shelf, evolve="add_columns"), **DELTA)
+    known = (1, "a", "insert", 1)
+    apply(
+        frame(
+            spark,
+            [(*known, Decimal("1.25"), datetime(2024, 5, 1, 12))],
+            f"{SCHEMA}, price decimal(9,2), at timestamp_ntz",
+        ),
+        0,
+    )
+    found = shelf.client.rows(f"SELECT price, toString(at, 'UTC') AS at FROM {shelf.database}.orders FINAL")
+    assert found == [{"price": Decimal("1.25"), "at": "2024-05-01 12:00:00.000000"}]
+    with pytest.raises(
+        ConfigError, match="lacks column tags, and evolve: add_columns adds no column of type array<int>"
+    ):
+        apply(frame(spark, [(2, "b", "insert", 2, [1])], f"{SCHEMA}, tags array<int>"), 1)
+    assert shelf.count() == 1
+
+
+@needs_data_sources
+def test_times_without_a_zone_order_changes_in_any_session_zone_and_in_both_doors(spark: Any, shelf: Shelf) -> None:
+    options = {"keys": "id", "sequence_by": "at", "except_column_list": "at"}
+    schema, apply = "id long, status string, at timestamp_ntz", changes(config(shelf), **options)
+    gap = [(1, "old", datetime(2024, 3, 31, 2, 30)), (1, "new", datetime(2024, 3, 31, 3, 10, 0, 5))]
+    later = [(n, "new", datetime(2024, 5, 1, 13)) for n in (2, 3)]
+    register(spark)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        first = frame(spark, [(3, "old", datetime(2024, 5, 1, 12))], schema)
+        written(first.write.mode("append"), shelf, options=options).save()
+        apply(frame(spark, [(2, "old", datetime(2024, 5, 1, 12))], schema), 0)
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        apply(frame(spark, [*gap, *later], schema), 1)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert shelf.rows() == {1: "new", 2: "new", 3: "new"}
+
+
+@needs_data_sources
+def test_the_format_orders_changes_by_dates(spark: Any, shelf: Shelf) -> None:
+    options = {"keys": "id", "sequence_by": "day", "except_column_list": "day"}
+    rows = [(1, "new", date(2024, 1, 2)), (1, "old", date(2024, 1, 1))]
+    register(spark)
+    days = frame(spark, rows, "id long, status string, day date")
+    written(days.write.mode("append"), shelf, options=options).save()
+    assert shelf.rows() == {1: "new"}
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "key": ({"keys": "idd"}, "keys: the DataFrame has no column idd; did you mean id?"),
     "sequence": ({"sequence_by": "status"}, "sequence_by: column status is string, which is neither"),
@@ -114,17 +165,22 @@ def test_wrong_arguments_are_refused(case: str, spark: Any, shelf: Shelf) -> Non
     assert shelf.count() == 0
 
 
-def written(frame: Any, shelf: Shelf, **more: str) -> Any:
-    """A writer of the format with the options of Delta's feed."""
+def register(session: Any) -> None:
+    """Let a session know the format."""
+    from ch_sink.spark.data_source import DefaultSource  # Spark 3.5 has no such sources
+
+    session.dataSource.register(DefaultSource)
+
+
+def written(frame: Any, shelf: Shelf, *, options: dict[str, str] = DELTA, **more: str) -> Any:
+    """A writer of the format with these options."""
     place = {"clickhouse.url": shelf.url, "clickhouse.database": shelf.database, "clickhouse.table": "orders"}
-    return frame.format("ch_sink").options(**place, **DELTA, **more)
+    return frame.format("ch_sink").options(**place, **options, **more)
 
 
 @needs_data_sources
 def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) -> None:
-    from ch_sink.spark.data_source import DefaultSource
-
-    session.dataSource.register(DefaultSource)
+    register(session)
     rows = frame(session, FEED)
     written(rows.repartition(3).write.mode("append"), shelf).save()
     assert shelf.rows() == TRUTH
@@ -148,9 +204,7 @@ def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) 
     ],
 )
 def test_what_the_format_cannot_do_is_refused(more: dict[str, str], said: str, spark: Any, shelf: Shelf) -> None:
-    from ch_sink.spark.data_source import DefaultSource
-
-    spark.dataSource.register(DefaultSource)
+    register(spark)
     with pytest.raises(Exception, match=re.escape(said)):
         written(frame(spark, FEED).write.mode("append"), shelf).options(**more).save()
     assert shelf.count() == 0
