@@ -19,7 +19,7 @@ from ch_sink.decode.native.scan import Scan
 from ch_sink.errors import DecodeError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
-from ch_sink.types import Converter, Encoding, converter
+from ch_sink.types import Converter, Encoding, converter, expect_key
 from ch_sink.types.column import Column
 from ch_sink.types.connect import Field, SourceType, of_system
 from ch_sink.types.converter import nullable
@@ -172,6 +172,7 @@ class KeyLayouts:
     def _converter(
         self, declared: SourceType | None, column: Column, encoding: Encoding = "json", *, numbers: bool = False
     ) -> Converter:
+        expect_key(declared, column)
         return converter(
             declared,
             column,

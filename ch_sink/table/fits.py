@@ -6,7 +6,7 @@ from ch_sink.errors import TableError
 from ch_sink.table.checks import Finding
 from ch_sink.table.evolve import alter
 from ch_sink.table.model import TargetTable
-from ch_sink.types import clickhouse_type, converter, ignores_comment
+from ch_sink.types import clickhouse_type, converter, expect_key, ignores_comment
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import Column, TypeChoices, ValuePolicy
@@ -64,11 +64,16 @@ def _column(
         return
     if declared is None:
         return
+    if in_key:
+        try:
+            expect_key(declared, column)
+        except TableError as error:
+            yield Finding("fail", "types", error.message, error.hint)
+            return
     remedy = _change(table, column, declared, in_key, choices)
     less = _less(declared, parse_type(column.type).bare)
     if less:
-        one = "; keys that differ only there become one row" if in_key and "out_of_range" not in less else ""
-        yield Finding("warn", "types", f"{column.name} {column.type} holds less than the source: {less}{one}", remedy)
+        yield Finding("warn", "types", f"{column.name} {column.type} holds less than the source: {less}", remedy)
     if declared.optional and in_key and not _holds_null(column):
         detail = (
             f"{column.name} {column.type} cannot be null, but the source's can: a null in the key becomes a dead letter"

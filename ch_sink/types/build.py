@@ -10,10 +10,11 @@ import msgspec
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.types.arrow import sql_value
 from ch_sink.types.chtype import ChType, parse_type
-from ch_sink.types.column import WIDE, WIDE_YEARS, Column, ValuePolicy, Years
+from ch_sink.types.column import WIDE, WIDE_YEARS, Column, ValuePolicy, Years, clickhouse_type
 from ch_sink.types.connect import SourceType, propagated_type
 from ch_sink.types.converter import Converter, Encoding, PlaceholderColumn, placeholder
 from ch_sink.types.families import Context, convert, reading_of
+from ch_sink.types.holding import one_to_one
 from ch_sink.types.literals import Encoded, Modes, Reading, Shape, reading
 from ch_sink.types.sql import Kind, columns_in, tokenize
 
@@ -69,6 +70,17 @@ def converter(
         return _whole_column(reading_of(found, target, context), target, context)
     except TableError as error:
         raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
+
+
+def expect_key(source: SourceType | None, column: Column) -> None:
+    """Raises TableError if two keys of the source can be one value of the column. None: the source states no type."""
+    if source is None or one_to_one(source, column):
+        return
+    raise TableError(
+        f"column {column.name!r}: keys of type {source.name or source.kind} that differ can be one value of "
+        f"{column.type}",
+        hint=f"recreate the table with {column.name} {clickhouse_type(source, key=True)}, with ch_sink resync",
+    )
 
 
 def ignores_comment(column: Column, policy: ValuePolicy) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS
 from ch_sink.types.chtype import ChType, parse_type
-from ch_sink.types.column import clickhouse_type
+from ch_sink.types.column import Column, clickhouse_type
 from ch_sink.types.connect import SourceType
 
 _WHOLE = {"Float32": 1 << 24, "Float64": 1 << 53}
@@ -91,6 +91,24 @@ def out_of_range(source: ChType, target: ChType) -> bool:
     if source.name == "Date32":
         return target.name in ("Date", "DateTime")
     return False
+
+
+def one_to_one(source: SourceType, column: Column) -> bool:
+    """Whether values that differ never become one in the column, as a key needs. Those out of its range do not count.
+
+    A text's own form is lost in a column of another kind (``7`` and ``007``), as digits are in one of fewer.
+    """
+    stated = column.stated
+    if stated is not None and stated.name and not source.name and stated.kind == source.kind:
+        source = stated  # as values are read
+    becomes, target = natural(source), parse_type(column.type).bare
+    if held(becomes, target) or out_of_range(becomes, target):
+        return True
+    if becomes.name == "String":
+        return target.name in ("Enum8", "Enum16") or (target.name == "UUID" and source.kind == "bytes")
+    if becomes.name == "DateTime64":
+        return target.name not in ("Date", "Date32", "DateTime", "DateTime64")
+    return target.name not in _WHOLE
 
 
 def _range(target: ChType) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ from ch_sink.decode.json import scanned
 from ch_sink.decode.json.scanned import Programs
 from ch_sink.decode.native.library import Keep, Members, library
 from ch_sink.discovery.sample import sample_schema
-from ch_sink.errors import DecodeError
+from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.table.model import TargetTable
@@ -51,7 +51,7 @@ def decoded(decoder: Decoder, records: Records, profile: Any, monkeypatch: pytes
     monkeypatch.setattr(scanned, "FEWEST", fewest)
     try:
         return told(decoder.decode(records, profile))
-    except DecodeError as error:
+    except (DecodeError, TableError) as error:
         return repr(error)
 
 

@@ -1,5 +1,7 @@
 """What check says of the columns of an existing table and the source's types."""
 
+import pytest
+
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.table.checks import Finding
 from ch_sink.table.fits import type_findings
@@ -104,12 +106,45 @@ def test_tables_of_recorded_topics_as_init_makes_them_are_content() -> None:
     assert tables > 10
 
 
-def test_a_key_column_that_cuts_values_makes_one_row_of_two() -> None:
-    table = replacing((Column("x", "DateTime64(3, 'UTC')"),), ("x",))
-    (found, _) = type_findings(table, {"x": required("int64", T + "MicroTimestamp")}, ("x",), ValuePolicy())
-    assert found.detail.endswith(
-        "more than 3 fractional digits are cut off; keys that differ only there become one row"
-    )
+@pytest.mark.parametrize(
+    ("column", "source"),
+    [
+        ("DateTime64(3, 'UTC')", SourceType("int64", T + "MicroTimestamp", optional=False)),
+        ("DateTime", SourceType("int64", T + "Timestamp", optional=False)),
+        ("Date32", SourceType("int64", T + "Timestamp", optional=False)),
+        ("Int64", required("string")),
+        ("UUID", required("string")),
+        ("FixedString(3)", required("string")),
+        ("IPv6", required("string")),
+        ("Bool", required("string")),
+        ("Float64", required("int64")),
+        ("Float32", SourceType("float64", optional=False)),
+    ],
+)
+def test_a_key_column_in_which_two_keys_become_one_is_refused(column: str, source: SourceType) -> None:
+    table = replacing((Column("x", column),), ("x",))
+    [found] = type_findings(table, {"x": source}, ("x",), ValuePolicy())
+    assert (found.level, "can be one value" in found.detail) == ("fail", True)
+    assert "recreate the table with x " in str(found.remedy)
+
+
+@pytest.mark.parametrize(
+    ("column", "source"),
+    [
+        ("Int16", required("int64")),
+        ("UInt64", required("int64")),
+        ("Date", SourceType("int32", T + "Date", optional=False)),
+        ("Int64", SourceType("int64", T + "MicroTimestamp", optional=False)),
+        ("DateTime64(9, 'UTC')", SourceType("int64", T + "MicroTimestamp", optional=False)),
+        ("Enum8('a' = 1)", required("string")),
+        ("UUID", SourceType("string", "io.debezium.data.Uuid", optional=False)),
+        ("Bool", required("int16")),
+        ("Float64", required("int32")),
+    ],
+)
+def test_a_key_column_that_keeps_keys_apart_is_taken(column: str, source: SourceType) -> None:
+    table = replacing((Column("x", column),), ("x",))
+    assert "fail" not in [f.level for f in type_findings(table, {"x": source}, ("x",), ValuePolicy())]
 
 
 def test_a_key_that_may_be_null_is_reported() -> None:
