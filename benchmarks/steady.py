@@ -72,9 +72,9 @@ class Load:
 
 
 @contextmanager
-def running_job(config: Path, log: Path, overrides: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
-    """`ch_sink run` with these settings in a process of its own; it is ended in order."""
-    words = [word for override in overrides for word in ("--set", override)]
+def running_job(config: Path, log: Path, overrides: list[str], *more: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """`ch_sink run` with these settings, and more options, in a process of its own; it is ended in order."""
+    words = [*(word for override in overrides for word in ("--set", override)), *more]
     with log.open("wb") as file:
         job = subprocess.Popen(
             [sys.executable, "-m", "ch_sink", "run", str(config), *words],
