@@ -29,6 +29,8 @@ Earlier servers do not say it in `system.functions`, and their query cache belie
 _IN = re.compile("(global)?(not)?(null)?in(ignoreset)?", re.IGNORECASE)
 _NOTE = re.compile(r"( ?\((alias .*|children \d+)\))+$")
 """What follows the name of a node."""
+_KEYLESS = re.compile(r"\b(JSON|Object|Dynamic|Variant|(Simple)?AggregateFunction)\b")
+"""Types that the server takes into no sorting key."""
 _FLOAT = re.compile(r"\b(Float32|Float64|BFloat16)\b")
 
 
@@ -188,6 +190,11 @@ def rollup_of(table: TargetTable, choice: RollupChoice, types: Sequence[str]) ->
                 f"rollups.{choice.name}.by.{name}: {text} is a {kind}, and a table merges 0.0 with -0.0, which "
                 "GROUP BY keeps apart",
                 hint=f"Group by a Decimal, such as toDecimal64({text}, 4), or by a text.",
+            )
+        if _KEYLESS.search(kind):
+            raise TableError(
+                f"rollups.{choice.name}.by.{name}: {text} is a {kind}, which no sorting key can have",
+                hint=f"Group by a value of another type, such as toString({text}).",
             )
     keyed = [f"sum.{name}" for name, _ in choice.sums] + [f"avg.{name}" for name, _ in choice.avgs]
     sums = []

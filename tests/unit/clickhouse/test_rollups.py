@@ -112,6 +112,7 @@ REFUSED = [
     (choice(by=(("x", "in(id, other)"),)), "rollups.r.by.x: .* reads another table"),
     (choice(by=(("x", "count() OVER (PARTITION BY id)"),)), "rollups.r.by.x: .* calls count, "),
     (choice(by=(("x", "weight"),)), "rollups.r.by.x: weight is a Float64, and a table merges 0.0 with -0.0"),
+    (choice(by=(("x", "note::JSON"),)), "rollups.r.by.x: note::JSON is a JSON, which no sorting key can have"),
     (choice(sums=(("x", "dictGet('d', 'a', toUInt64(id))"),)), "rollups.r.sum.x: .* calls dictGet, "),
     (choice(by=(("x", "later(id)"),)), "rollups.r.by.x: .* calls later, "),
     (choice(by=(("x", "sum(id)"),)), "rollups.r.by.x: .* calls sum, "),
