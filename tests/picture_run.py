@@ -1,4 +1,4 @@
-"""Takes the pictures of the page for docs/images: ``python -m tests.picture_run [--minutes 6]``.
+"""Takes the pictures of the page for docs/images: ``python -m tests.picture_run [--minutes 60]``.
 
 A real job carries eight topics of a shop, at rates that change: one of them is paused, one gets a record that cannot be
 applied, one a column that its table lacks, and one is verified. The browser then shows what the job's page has.
@@ -49,7 +49,8 @@ class Shop:
                 wave = 1 + 0.8 * math.sin(2 * math.pi * number / WAVES[table]) if table in WAVES else 1.0
                 for _ in range(round(rate * wave * self._rng.uniform(0.8, 1.2) / 10 + self._rng.random() - 0.5)):
                     self.change(table)
-            self._producer.poll(max(0.0, began + (tenth + 1) / 10 - time.monotonic()))
+            self._producer.poll(0)
+            time.sleep(max(0.0, began + (tenth + 1) / 10 - time.monotonic()))
 
     def change(self, table: str, **more: object) -> None:
         """A row is created, or changes."""
@@ -80,7 +81,7 @@ def shoot(browser: Browser, name: str, width: int, height: int, *, dark: bool = 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.picture_run")
-    parser.add_argument("--minutes", type=float, default=6.0)
+    parser.add_argument("--minutes", type=float, default=60.0, help="an hour fills the plots")
     given = parser.parse_args(arguments)
     page = f"127.0.0.1:{free_port()}"
     with LocalKafka(kind="kafka") as kafka, EmbeddedClickHouse() as clickhouse, tempfile.TemporaryDirectory() as folder:
@@ -127,7 +128,7 @@ def main(arguments: list[str]) -> None:
                 shoot(browser, "overview-light", 1400, 780)
                 shoot(browser, "overview-dark", 1400, 780, dark=True)
                 shoot(browser, "overview-narrow-dark", 400, 800, dark=True)
-                browser.run("location.hash = '#/stream/' + encodeURIComponent('shop.public.orders')")
+                browser.run("location.hash = '#/stream/' + encodeURIComponent('shop.public.orders:shop.orders')")
                 browser.until("!document.querySelector('#stream').hidden")
                 shoot(browser, "stream-light", 1400, 900)
 
