@@ -6,7 +6,7 @@ and tells them apart. The group's insert has a token and a fence of its own; if 
 attempt runs alone. It registers before it asks, and the fence holds as long as none has: so a first attempt need not
 register itself.
 
-Where rows are no evidence, second attempts rely on tokens, and there are no groups: a rollup does not say which
+Chunks are not grouped where stored rows do not show which changes they came from: a rollup does not say which
 differences it has, and rows whose versions are times may be equal and still be of two changes.
 """
 
