@@ -12,8 +12,7 @@
     │   └── RegistryUnavailable  the schema registry does not answer
     ├── RecordError              one record cannot be decoded or applied
     │   ├── DecodeError          its bytes are not a change event of this table
-    │   ├── PositionError        its source position does not fit or cannot be read
-    │   └── UnresolvedError      a value that the event left out is known nowhere
+    │   └── PositionError        its source position does not fit or cannot be read
     ├── ClickHouseError          the server answered with an error; ``code`` is its number
     │   ├── ClickHouseUnavailable   no answer, or an answer that a retry may change
     │   └── AccessDenied         wrong user, password or missing grant
@@ -161,10 +160,6 @@ class DecodeError(RecordError):
 
 class PositionError(RecordError):
     """The record's source position cannot be read or does not fit its bits."""
-
-
-class UnresolvedError(RecordError):
-    """A value that the event left out (placeholder, partial image) is known nowhere."""
 
 
 class ClickHouseError(ChSinkError):

@@ -48,8 +48,8 @@ LONG = 50_000
 """Offsets above which a stream's backlog is long."""
 FEW = 2_000
 """Offsets up to which a partition counts as live."""
-_TURN = 200_000
-"""Offsets of long backlogs that are read at once while others are live: a second or two of work."""
+_TURN = 100_000
+"""Offsets of long backlogs that are read at once while others are live: about a second of work."""
 
 
 def in_turn(limit: int | None) -> int:

@@ -190,11 +190,11 @@ def test_a_long_backlog_is_read_a_little_at_a_time_while_others_are_live() -> No
     job = MemoryJob()
     job.add("long", 1_000_000)
     job.add("live", 1)
-    job.before = lambda job, _: job.grow("live", 1) if len(job.calls) < 8 else None
+    job.before = lambda job, _: job.grow("live", 1) if len(job.calls) < 16 else None
     assert job.run(limit=1_000_000, stopping=lambda: job.lanes.clock > 30) == {}
     assert job.covered("long") == {0: 1_000_000}
     sizes = [end - start for _, start, end in job.read["long"]]
-    assert sizes == [200_000] * 5
+    assert sizes == [100_000] * 10
     assert not any(call == ["live", "long"] for call in job.calls), "in a call of its own"
     alone = MemoryJob()
     alone.add("long", 1_000_000)
@@ -205,17 +205,17 @@ def test_a_long_backlog_is_read_a_little_at_a_time_while_others_are_live() -> No
 def test_a_partition_with_a_long_backlog_keeps_live_ones_of_its_stream_waiting_for_little() -> None:
     job = MemoryJob()
     job.add("long", 1_000_000, 1)
-    job.before = lambda job, _: job.grow("long", 1, partition=1) if len(job.calls) < 8 else None
+    job.before = lambda job, _: job.grow("long", 1, partition=1) if len(job.calls) < 16 else None
     assert job.run(limit=1_000_000, stopping=lambda: job.lanes.clock > 30) == {}
     assert job.covered("long")[0] == 1_000_000
     sizes = [end - start for partition, start, end in job.read["long"] if not partition]
-    assert len(sizes) == 6
-    assert max(sizes) < 200_000
+    assert len(sizes) == 11
+    assert max(sizes) < 100_000
     assert all(end - start <= 2 for partition, start, end in job.read["long"] if partition)
     quiet = MemoryJob()
     quiet.add("long", 1_000_000, 1)
     assert quiet.run(limit=1_000_000, stopping=lambda: quiet.lanes.clock > 30) == {}
-    assert max(end - start for _, start, end in quiet.read["long"]) <= 200_000, "the other partition is live, too"
+    assert max(end - start for _, start, end in quiet.read["long"]) <= 100_000, "the other partition is live, too"
     even = MemoryJob()
     even.add("long", 400_000, 600_000)
     assert even.run(limit=1_000_000, stopping=lambda: even.lanes.clock > 30) == {}
