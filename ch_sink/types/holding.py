@@ -78,12 +78,12 @@ def _scalar_held(source: ChType, target: ChType) -> bool:
     return False
 
 
-def out_ofinteger_bounds(source: ChType, target: ChType) -> bool:
+def out_of_range(source: ChType, target: ChType) -> bool:
     """Whether the values that a column does not hold are out of its range, and all others are stored as themselves."""
     if held(source, target):
         return True
     if target.name == "SimpleAggregateFunction":
-        return out_ofinteger_bounds(source, target.items[0].bare)
+        return out_of_range(source, target.items[0].bare)
     if source.name == target.name == "Decimal":
         return True
     if integer_bounds(source) is not None:
@@ -102,7 +102,7 @@ def one_to_one(source: SourceType, column: Column) -> bool:
     if stated is not None and stated.name and not source.name and stated.kind == source.kind:
         source = stated  # as values are read
     becomes, target = natural(source), parse_type(column.type).bare
-    if held(becomes, target) or out_ofinteger_bounds(becomes, target):
+    if held(becomes, target) or out_of_range(becomes, target):
         return True
     if becomes.name == "String":
         return target.name in ("Enum8", "Enum16") or (target.name == "UUID" and source.kind == "bytes")
