@@ -68,15 +68,29 @@ class ClickHouseFence:
         if self.claim is not None:
             mine.append(literal(self.claim.run_id))
             asked.append(f"argMaxIf(run_id, (claim_number, written), {self._claims})")
+        among = [self._executions, self._claims]
+        if self.claim is not None and self.own.of_batch:
+            # The first executions of a later batch need not be registered.
+            mine.append("0")
+            asked.append(f"countIf({self._later})")
+            among.append(self._later)
         return (
             f"(SELECT ({', '.join(asked)}) FROM {self.table.qualified} WHERE stream = {literal(self.stream)} "
-            f"AND (({self._executions}) OR ({self._claims}))) = ({', '.join(mine)})"
+            f"AND (({') OR ('.join(among)}))) = ({', '.join(mine)})"
         )
 
     @property
     def _executions(self) -> str:
+        return f"entry = 'execution' AND {self._place}"
+
+    @property
+    def _later(self) -> str:
         own = self.own
-        return f"entry = 'execution' AND topic_id = {literal(own.topic_id)} AND partition = {own.partition}"
+        return f"entry = 'intent' AND {self._place} AND claim_number = {own.claim} AND batch > {own.of_batch}"
+
+    @property
+    def _place(self) -> str:
+        return f"topic_id = {literal(self.own.topic_id)} AND partition = {self.own.partition}"
 
     @property
     def _claims(self) -> str:
