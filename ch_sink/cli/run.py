@@ -96,8 +96,8 @@ def run(
     """Apply changes from Kafka to ClickHouse until stopped.
 
     Ctrl-C or SIGTERM stops the job after the running batches; the next run continues where this one stopped.
-    Unavailable servers are retried for up to retry_for. If a stream fails, the others continue, and the exit code at
-    the end is 1.
+    Unavailable servers are retried for up to retry_for. If a stream fails, the others continue, and the job waits for
+    `ch_sink resume`; with --once it ends with exit code 1.
     """
     if verbose and quiet:
         raise ConfigError("--verbose and --quiet exclude each other", hint="Use one of them.")

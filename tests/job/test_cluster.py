@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.steady import Load, running_job
 from tests.job.test_job import prepared
 from tests.support.cluster import Cluster, cluster
 from tests.support.kafka import produce
-from tests.support.sink import ROOT, Place
+from tests.support.sink import ROOT, Place, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
@@ -130,40 +131,32 @@ def test_the_documented_environment_is_all_that_executors_need(
     assert place.differences("postgres-busy", "postgres", table) == []
 
 
-_GROWING = """
-import sys, time
-from ch_sink.spark.executor import SparkExecutor
-from ch_sink.spark.session import build_session
-
-conf = {
+_COMING_AND_GOING = {
     "spark.executor.memory": "600m",
     "spark.executor.cores": "1",
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.executorIdleTimeout": "3s",
     "spark.dynamicAllocation.maxExecutors": "3",
 }
-session = build_session("growing", sys.argv[1], conf)
-
-def work(batches):
-    time.sleep(2)
-    yield from batches
-
-slots = 0
-while slots < 3:
-    slots = SparkExecutor(session, {}).slots
-    print(slots, flush=True)
-    session.range(0, slots, 1, slots).mapInArrow(work, "id long").collect()
-session.stop()
-"""
 
 
-def test_work_brings_executors_where_they_come_and_go() -> None:
-    """Spark asks for executors while tasks wait for one."""
+def test_executors_leave_while_nothing_comes_and_grow_with_a_backlog(place: Place) -> None:
+    topic, partitions, log = f"{place.database}.shop.t", range(8), place.folder / "log"
+    place.kafka.create_topic(topic, len(partitions))
+    load, most = Load(place.kafka.bootstrap, [topic], partitions), 0
+    load.spread(100)
     with cluster(workers=2, cores=2, memory="2g") as spark:
-        found = subprocess.run(
-            [sys.executable, "-c", _GROWING, spark.url], cwd=ROOT, capture_output=True, text=True, timeout=240
-        )
-    assert found.returncode == 0, found.stderr
-    offered = [int(slots) for slots in found.stdout.split()]
-    assert offered[0] == 1
-    assert offered[-1] == 3
+        settings = {"chunk_offsets": 500, "max_offsets_per_trigger": 100_000}
+        config = place.config(topic, "t", spark={"master": spark.url, "conf": _COMING_AND_GOING}, **settings)
+        assert inside("init", config, "--apply").returncode == 0
+        with running_job(config, log, []) as job:
+            for events in (0, 100, 400_000):
+                load.spread(events)
+                while place.count("t FINAL") < load.sent or spark.executors():
+                    assert job.poll() is None, log.read_text(encoding="utf-8")
+                    most = max(most, len(spark.executors()))
+                    time.sleep(0.2)
+    assert most == 3
+    [row] = place.rows("SELECT count() AS n, uniqExact(id) AS ids, max(id) AS last FROM {db}.t FINAL")
+    assert row == {"n": load.sent, "ids": load.sent, "last": load.sent}
