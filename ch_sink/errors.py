@@ -12,14 +12,14 @@
     │   └── RegistryUnavailable  the schema registry does not answer
     ├── RecordError              one record cannot be decoded or applied
     │   ├── DecodeError          its bytes are not a change event of this table
-    │   ├── PositionError        its source position does not fit or cannot be read
-    │   └── UnresolvedError      a value that the event left out is known nowhere
+    │   └── PositionError        its source position does not fit or cannot be read
     ├── ClickHouseError          the server answered with an error; ``code`` is its number
     │   ├── ClickHouseUnavailable   no answer, or an answer that a retry may change
     │   └── AccessDenied         wrong user, password or missing grant
     ├── SourceError              the source database does not answer, refuses, or lacks the table
     ├── LedgerConflict           another job runs the same stream
     │   └── Superseded           another execution of the same task took its work over
+    ├── TakenBack                the ledger was restored to an earlier state while its owner worked
     ├── SparkLost                Spark itself stopped working, which says nothing about any stream
     ├── StreamFailed             the stream stops: what policy or the data demanded
     └── StreamsFailed            several streams of a job stopped; ``failures`` has the error of each
@@ -163,10 +163,6 @@ class PositionError(RecordError):
     """The record's source position cannot be read or does not fit its bits."""
 
 
-class UnresolvedError(RecordError):
-    """A value that the event left out (placeholder, partial image) is known nowhere."""
-
-
 class ClickHouseError(ChSinkError):
     """The server answered with an error. ``code`` is ClickHouse's error number, 0 when it gave none."""
 
@@ -194,6 +190,12 @@ class LedgerConflict(ChSinkError):
 
 class Superseded(LedgerConflict):
     """A newer execution of the same task, under the same claim, took its work over: the job plans the work again."""
+
+
+class TakenBack(ChSinkError):
+    """The ledger lacks what its owner has written: a backup was restored. Whoever opens the stream again reads it."""
+
+    temporary = True
 
 
 class SparkLost(ChSinkError):

@@ -15,13 +15,14 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from ch_sink.clickhouse import connect, create_statement, execute
+from ch_sink.clickhouse import connect, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.table.rollup import RollupChoice
 from tests.support.endpoint import settings_for
 from tests.support.fault_scripts import SCRIPTED, Script, faults_of_script, scripts, shrunk
 from tests.support.fault_scripts_engine import engine_faults, engine_scripts
 from tests.support.rollups import COMPUTED, PLAIN
+from tests.support.state_tables import create_statement
 
 EVERY = 100
 ROLLED_UP = ("collapsing", "versioned")

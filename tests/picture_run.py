@@ -17,11 +17,12 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from benchmarks.steady import COLUMNS, running_job
-from ch_sink.clickhouse import ClickHouseSettings, connect, create_statement, execute
+from ch_sink.clickhouse import ClickHouseSettings, connect, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.local.ports import free_port
 from tests.real.stand.browser import Browser
+from tests.support.state_tables import create_statement
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 RATES = {

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -64,6 +65,19 @@ def test_the_site_builds_and_no_link_in_it_leads_nowhere(tmp_path: Path) -> None
         r'(?:src|href)="(https?://(?!zensical|squidfunk)[^"]+\.(?:js|css|woff2?))"',
         (tmp_path / "index.html").read_text(),
     )
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_accepts_the_unit_of_the_operations_page(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    [unit] = re.findall(r"^```ini\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    program = "/opt/ch_sink/bin/ch_sink"
+    assert program in unit
+    file = tmp_path / "ch_sink@shop.service"
+    file.write_text(unit.replace(program, "/bin/true"))
+    command = ["systemd-analyze", "verify", "--man=no", str(file)]
+    verified = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("page", ["architecture.md", "CONTRIBUTING.md"])

@@ -15,6 +15,7 @@ from ch_sink.cli.dead_letters import dead_letters
 from ch_sink.cli.demo import demo
 from ch_sink.cli.explain import explain
 from ch_sink.cli.init import init
+from ch_sink.cli.options import Command
 from ch_sink.cli.output import Output
 from ch_sink.cli.pause import pause, resume
 from ch_sink.cli.purge import purge
@@ -76,36 +77,40 @@ def _frame(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the log and tracebacks; before or after the command.")
+        bool, typer.Option("--debug", help="Show the log and tracebacks. May stand before or after the command.")
     ] = False,
 ) -> None:
     """Options before the command."""
 
 
-app.command(short_help="Create the tables of a configuration, or complete them.")(init)
-app.command(short_help="Test every precondition of each stream.")(check)
-app.command(short_help="Apply changes from Kafka to ClickHouse until stopped.")(run)
-app.command(short_help="Show state, lag, rows and dead letters of each stream.")(status)
-app.command(short_help="Pause streams after their running batch.")(pause)
-app.command(short_help="Resume streams that are paused or stopped.")(resume)
+app.command(cls=Command, short_help="Print the DDL of each table; --apply executes it.")(init)
+app.command(cls=Command, short_help="Test every precondition of each stream.")(check)
+app.command(cls=Command, short_help="Apply changes from Kafka to ClickHouse until stopped.")(run)
+app.command(cls=Command, short_help="Show state, lag, rows and dead letters of each stream.")(status)
+app.command(cls=Command, short_help="Pause streams after their running batch.")(pause)
+app.command(cls=Command, short_help="Resume streams that are paused or stopped.")(resume)
 app.add_typer(dead_letters, name="dead-letters", short_help="List, show, retry or drop records that were not applied.")
-app.command(short_help="Compare each table with its source, while the stream runs.")(verify)
-app.command(short_help="Show what became of each event of one row.")(explain)
-app.command(short_help="Correct rows that differ from the source, by key.")(repair)
-app.command(short_help="Fill tables from the source or the topic, and swap them in.")(resync)
-app.command(short_help="Remove deleted rows, or one key, from the disk.")(purge)
-app.command(short_help="Apply recorded events on this machine and compare the tables.")(demo)
+app.command(cls=Command, short_help="Compare each table with its source, while the stream runs.")(verify)
+app.command(cls=Command, short_help="Show what became of each event of one row.")(explain)
+app.command(cls=Command, short_help="Correct rows that differ from the source, by key.")(repair)
+app.command(cls=Command, short_help="Fill tables from the source or the topic, and swap them in.")(resync)
+app.command(cls=Command, short_help="Remove deleted rows, or one key, from the disk.")(purge)
+app.command(cls=Command, short_help="Apply recorded events on this machine and compare the tables.")(demo)
 
 
-@app.command(short_help="Serve ClickHouse's HTTP interface from an embedded engine.")
+@app.command(cls=Command, short_help="Serve ClickHouse's HTTP interface from an embedded engine.")
 def server(
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8123,
-    path: Annotated[Path, typer.Option(help="Folder of the tables; created if missing.")] = Path("./clickhouse"),
-    user: Annotated[str, typer.Option(help="User name of the clients.")] = "default",
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Port to listen on; 0 takes a free one.", min=0, max=65535)
+    ] = 8123,
+    path: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the tables; created if missing.")] = Path(
+        "./clickhouse"
+    ),
+    user: Annotated[str, typer.Option(metavar="NAME", help="User name that clients log in with.")] = "default",
 ) -> None:
-    """Serve ClickHouse's HTTP interface from an embedded engine, for trying things out without a server.
+    """Serve ClickHouse's HTTP interface from an embedded engine, to try ch_sink without a server.
 
     Clients authenticate with the password in the environment variable CH_SINK_SERVER_PASSWORD.
     """

@@ -33,11 +33,14 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="source|topic",
-        help="Reference to compare with: the database in section source, or the topic.",
-        show_default="source if the file has that section, else topic",
+        help="Reference to compare with: the database in the section source, which is the default if the file has one, "
+        "or the topic.",
+        show_default=False,
     ),
 ]
-Examples = Annotated[int, typer.Option("--examples", metavar="N", min=0, help="Differing rows shown for each table.")]
+Examples = Annotated[
+    int, typer.Option("--examples", metavar="N", min=0, help="Maximum differing rows shown per table.")
+]
 Sample = Annotated[
     str,
     typer.Option("--sample", metavar="SHARE", help="Compare only this share of the keys, e.g. 5%.", show_default=False),
@@ -48,7 +51,7 @@ Where = Annotated[
 Patience = Annotated[
     float,
     typer.Option(
-        "--patience", metavar="SECONDS", min=0, help="How long to wait for changes that have not arrived yet."
+        "--patience", metavar="SECONDS", min=0, help="How long to wait for changes that are still on their way."
     ),
 ]
 Parallel = Annotated[
@@ -57,8 +60,8 @@ Parallel = Annotated[
         "--parallel",
         metavar="N",
         min=0,
-        help="Number of processes that read the database.",
-        show_default="1 for a small table, up to 4 for a large one",
+        help="Processes that read the database; by default 1 for a small table, up to 4 for a large one.",
+        show_default=False,
     ),
 ]
 Columns = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.options import AsJson, Command, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError, LedgerConflict
 from ch_sink.model.address import counted
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 dead_letters = typer.Typer(no_args_is_help=True, help="List, show, retry or drop records that could not be applied.")
 
-Limit = Annotated[int, typer.Option(help="Maximum records shown per stream, newest first.", min=1)]
-Kind = Annotated[str | None, typer.Option(help="Only dead letters of this kind.", show_default=False)]
+Limit = Annotated[int, typer.Option(metavar="N", help="Maximum records shown per stream, newest first.", min=1)]
+Kind = Annotated[
+    str | None, typer.Option(metavar="KIND", help="Only dead letters of this kind, e.g. decode.", show_default=False)
+]
 
 At = Annotated[
     list[str] | None,
@@ -30,7 +32,7 @@ At = Annotated[
 ]
 
 
-@dead_letters.command("list")
+@dead_letters.command("list", cls=Command)
 def list_letters(
     configs: ConfigFiles,
     only: Only = None,
@@ -43,7 +45,7 @@ def list_letters(
     _show(configs, only, overrides, Output(as_json=as_json), kind, limit, whole=False)
 
 
-@dead_letters.command("show")
+@dead_letters.command("show", cls=Command)
 def show_letters(
     configs: ConfigFiles,
     only: Only = None,
@@ -56,14 +58,14 @@ def show_letters(
     _show(configs, only, overrides, Output(as_json=as_json), kind, limit, whole=True)
 
 
-@dead_letters.command()
+@dead_letters.command(cls=Command)
 def retry(
     configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False, kind: Kind = None
 ) -> None:
-    """Apply dead letters again; newer rows are never overwritten.
+    """Try dead letters again; newer rows are never overwritten.
 
-    Pause the stream first. Records are planned in order, with the present configuration. Each letter is marked with
-    its outcome and stays in the table; if one still cannot be applied, it stays open and the exit code is 1.
+    Pause the stream first. The records are applied in order, with the current configuration. Each letter stays in the
+    table, marked with its outcome. A letter that still cannot be applied stays open, and the exit code is 1.
     """
     out = Output(as_json=as_json)
     streams: list[dict[str, Any]] = []
@@ -99,7 +101,7 @@ def retried(letters: "Letters", kind: str | None) -> dict[str, Any]:
     return entry
 
 
-@dead_letters.command()
+@dead_letters.command(cls=Command)
 def drop(
     configs: ConfigFiles,
     only: Only = None,

@@ -31,11 +31,13 @@ _KINDS = {"kafka": "a broker", "mock": "librdkafka's mock cluster"}
 
 def demo(
     context: typer.Context,
-    keep: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep tables and configurations here.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the tables and the configuration files in this folder.")
+    ] = None,
 ) -> None:
     """Apply recorded change events to a local ClickHouse and compare it with their source.
 
-    Starts a Kafka, an embedded ClickHouse and Spark on this machine, and needs nothing else.
+    Starts Kafka, an embedded ClickHouse and Spark on this machine, and stops them at the end.
     """
     from ch_sink.local.demo import fixtures_folder
 

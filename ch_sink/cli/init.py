@@ -69,15 +69,21 @@ def init(
     configs: ConfigFiles,
     engine: Annotated[
         str | None,
-        typer.Option(help="replacing, sign-replacing, collapsing, versioned-collapsing or append.", show_default=False),
+        typer.Option(
+            metavar="ENGINE",
+            help="Engine of new tables: replacing, sign-replacing, collapsing, versioned-collapsing or append.",
+            show_default=False,
+        ),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Execute the statements.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the statements only (default).")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Execute the statements instead of printing them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the statements, as without --apply.")] = False,
     row_policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE", help="Hide deleted rows in the table itself from this role. May be repeated."),
+        typer.Option(
+            metavar="ROLE", help="Create a row policy that hides deleted rows from this role. May be repeated."
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the statements to a file.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the statements to this file.")] = None,
     only: Only = None,
     overrides: Overrides = None,
     example: Annotated[
@@ -96,7 +102,12 @@ def init(
         ),
     ] = False,
 ) -> None:
-    """Create the table for a topic, or complete an existing one. Safe to repeat."""
+    """Print the statements that create the table of each topic. Nothing is created without --apply.
+
+    The columns come from the topic's schemas and events. The statements also create a view of the current rows and the
+    tables in which ch_sink keeps its own state. A table that exists gets the columns it lacks and loses none, so init
+    can be repeated.
+    """
     if apply and dry_run:
         raise ConfigError("--apply and --dry-run exclude each other", hint="Use one of them.")
     choices = Choices(engine, apply, tuple(row_policy or ()), output)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperArgument, TyperCommand
 
 from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError
 
@@ -24,16 +25,29 @@ Only = Annotated[
     str | None,
     typer.Option(
         metavar="PATTERN",
-        help="Only streams whose whole name, topic or table matches this regular expression.",
+        help="Only streams whose name, topic or table matches this regular expression in full.",
         show_default=False,
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. clickhouse.table=orders. May be repeated."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a key of the file, e.g. clickhouse.table=orders. May be repeated."
+    ),
 ]
 KeyJson = Annotated[str, typer.Argument(metavar="KEY_JSON", help="""The key, e.g. '{"id": 7}'.""", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+
+class Command(TyperCommand):
+    """A command whose help shows arguments without their Python types: the words beside them say what they are."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and options."""
+        for parameter in self.params:
+            if isinstance(parameter, TyperArgument):
+                parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+        super().format_options(ctx, formatter)
 
 
 def load_jobs(paths: list[Path], overrides: list[str] | None) -> "list[Job]":

@@ -109,7 +109,6 @@ class Output:
         self,
         columns: Sequence[str],
         rows: Sequence[Sequence[object]],
-        title: str | None = None,
         styles: Sequence[str] = (),
     ) -> None:
         """A table; numbers are right-aligned, with grouped thousands. None is shown as a dash.
@@ -118,9 +117,7 @@ class Output:
         """
         if self.as_json:
             return
-        grid = Table(
-            title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False
-        )
+        grid = Table(header_style="bold", box=None, pad_edge=False)
         for place, name in enumerate(columns):
             numeric = any(isinstance(row[place], int | float) for row in rows)
             grid.add_column(name, justify="right" if numeric else "left", overflow="fold")

@@ -11,9 +11,9 @@ from ch_sink.cli.output import Output
 
 
 def pause(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Pause streams: the running batch ends, and no further one begins, also after a restart.
+    """Pause streams: the running batch ends, and no other begins, not even after a restart.
 
-    Works from any host. `ch_sink resume` ends it.
+    Works from any host, whether or not a job runs. `ch_sink resume` ends the pause.
     """
     _ask("pause", configs, only, overrides, Output(as_json=as_json))
 
@@ -21,7 +21,7 @@ def pause(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, 
 def resume(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Resume streams that are paused or stopped, and let waiting ones try again at once.
 
-    Works from any host. A stream that no job has runs with the next job.
+    Works from any host. If no job runs, the streams continue when the next one starts.
     """
     _ask("resume", configs, only, overrides, Output(as_json=as_json))
 

@@ -34,15 +34,17 @@ def purge(
             show_default=False,
         ),
     ] = "",
-    live: Annotated[bool, typer.Option("--live", help="With --key: remove the row even if it is not deleted.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="With --key: remove the row even if the source has not deleted it.")
+    ] = False,
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove rows from the disk that were deleted longer ago than purge_after.
+    """Remove from the disk the rows that were deleted longer ago than purge_after.
 
-    A row stays while an older change could still arrive. With --key everything stored of one key is removed, and the
-    result lists what the command cannot reach. Exit code 1 if refused.
+    A deleted row stays while an older change could still arrive. With --key, everything stored of one key is
+    removed, and the result lists what the command cannot reach. Exit code 1 if refused.
     """
     from ch_sink.model.address import counted
     from ch_sink.trust.purge import purge_stream

@@ -18,7 +18,7 @@ Apply = Annotated[bool, typer.Option("--apply", help="Fill the table; without it
 Patience = Annotated[
     float,
     typer.Option(
-        "--patience", metavar="SECONDS", min=0, help="How long to wait for changes that have not arrived yet."
+        "--patience", metavar="SECONDS", min=0, help="How long to wait for changes that are still on their way."
     ),
 ]
 Against = Annotated[
@@ -26,8 +26,9 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="source|topic",
-        help="Where the rows come from: the database in section source, or the topic.",
-        show_default="source if the file has that section, else topic",
+        help="Where the rows come from: the database in the section source, which is the default if the file has one, "
+        "or the topic.",
+        show_default=False,
     ),
 ]
 Into = Annotated[
@@ -35,7 +36,7 @@ Into = Annotated[
     typer.Option(
         "--into",
         metavar="TABLE",
-        help="Fill this empty table instead; the stream's table is not touched.",
+        help="Fill this empty table instead, and leave the stream's table as it is.",
         show_default=False,
     ),
 ]
@@ -54,9 +55,9 @@ def resync(
 ) -> None:
     """Fill tables from the source or the topic, and swap them in, while the stream and readers continue.
 
-    A new table is filled beside the old one and takes its place in one step. It has the engine, order_by,
-    partition_by, ttl and columns of the file. An empty table is loaded for the first time. Without --apply nothing is
-    written.
+    Nothing is written without --apply. A new table is filled beside the old one and takes its place in one step. Its
+    engine, columns, order_by, partition_by and ttl are those of the file, so resync can also give a table another
+    shape. Before the first run, it can load the rows that the source already has, in place of a connector's snapshot.
     """
     from ch_sink.trust.resync import resynced
     from ch_sink.trust.wiring import refill_of

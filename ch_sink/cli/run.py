@@ -58,25 +58,30 @@ UiToken = Annotated[
     str,
     typer.Option(
         envvar="CH_SINK_UI_TOKEN",
-        help="Token required to see records and to retry them; generated if omitted.",
+        metavar="TOKEN",
+        help="Token that the page asks for to show and retry records; generated if omitted.",
         show_default=False,
     ),
 ]
 UiHosts = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Another host name for the page, such as a proxy's.", show_default=False),
+    typer.Option(
+        metavar="NAME", help="Another host name of the page, such as a proxy's. May be repeated.", show_default=False
+    ),
 ]
 
 
 def run(
     context: typer.Context,
     configs: ConfigFiles,
-    once: Annotated[bool, typer.Option("--once", help="Stop after reading what is in the topics now.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Apply everything that is in the topics now, then stop.")
+    ] = False,
     master: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Spark master; local[*] by default.", show_default=False),
+        typer.Option(metavar="URL", help="Spark master; by default local[*], this machine.", show_default=False),
     ] = None,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop when the first stream fails.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop the job when its first stream fails.")] = False,
     only: Only = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
@@ -90,8 +95,9 @@ def run(
 ) -> None:
     """Apply changes from Kafka to ClickHouse until stopped.
 
-    A stream that fails does not end the others; the exit code is then 1. Unavailable servers are retried for up to
-    retry_for. Ctrl-C or SIGTERM stops it after the running batch; started again, it continues where it stopped.
+    Ctrl-C or SIGTERM stops the job after the running batches; the next run continues where this one stopped.
+    Unavailable servers are retried for up to retry_for. If a stream fails, the others continue, and the job waits for
+    `ch_sink resume`; with --once it ends with exit code 1.
     """
     if verbose and quiet:
         raise ConfigError("--verbose and --quiet exclude each other", hint="Use one of them.")

@@ -35,11 +35,13 @@ def status(
     overrides: Overrides = None,
     as_json: AsJson = False,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until interrupted.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two refreshes of --watch.", min=0.2)] = 2.0,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time between two refreshes of --watch.", min=0.2)
+    ] = 2.0,
 ) -> None:
     """Show one line per stream, the worst first: its state, lag, rows, and what stopped it.
 
-    A single stream is shown with offsets, lag, rows and skipped records of each partition.
+    One stream alone is shown in detail, with offsets, lag, rows and skipped records of each partition.
     """
     out = Output(as_json=as_json)
     files, names = _files_and_names(configs)

@@ -50,14 +50,14 @@ def verify(
     patience: Patience = 30.0,
     parallel: Parallel = 0,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="PATH", help="Write the report as one HTML file.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the report to this HTML file.")
     ] = None,
     continuous: Annotated[
         bool, typer.Option("--continuous", help="Verify continuously, one key range at a time.")
     ] = False,
     load: Annotated[
         str,
-        typer.Option("--load", metavar="SHARE", help="Share of the time that --continuous may take."),
+        typer.Option("--load", metavar="SHARE", help="Share of the time that --continuous spends comparing."),
     ] = "10%",
     rounds: Annotated[
         int, typer.Option("--rounds", metavar="N", min=0, help="End --continuous after N rounds.", show_default=False)
@@ -68,8 +68,8 @@ def verify(
 ) -> None:
     """Compare each table with its source while the stream runs; exit code 1 if anything differs.
 
-    The rows of the source are put into a shadow table and compared by checksums. Nothing is locked, and the table is
-    not changed.
+    The rows of the source are copied into a temporary table and compared by checksums. The table is not changed, and
+    nothing is locked (SQL Server needs row versions for that).
     """
     out, stop = Output(as_json=as_json), context.obj
     options = options_of(examples, sample, where, columns, patience, parallel)

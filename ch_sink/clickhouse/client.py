@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from clickhouse_connect import common
-from clickhouse_connect.driver.external import ExternalData
 from clickhouse_connect.driver.httpclient import HttpClient
 from urllib3.util import Retry as HttpRetry
 
-from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
+from ch_sink.clickhouse.arrow_io import Keys, from_stream, one_batch, to_stream
 from ch_sink.clickhouse.failures import TOO_MANY_PARTS, Retry, translated
 from ch_sink.clickhouse.replicas import Replicas, Stored, has_quorum
 from ch_sink.clickhouse.settings import CUTTING, PLAIN_MEANING, ClickHouseSettings, to_send
@@ -50,23 +49,6 @@ _SMALL = 1 << 20
 
 _clients: dict[tuple[int, ClickHouseSettings], "Client"] = {}
 _lock = threading.Lock()
-
-
-class Keys:
-    """A table that is sent along with a query, which refers to it by name."""
-
-    def __init__(self, name: str, rows: pa.Table, structure: Sequence[tuple[str, str]]) -> None:
-        """``structure``: column names and their ClickHouse types."""
-        self.name, self.rows = name, rows
-        self.structure = ", ".join(f"{quote(column)} {kind}" for column, kind in structure)
-
-    def external(self) -> ExternalData:
-        return ExternalData(
-            file_name=self.name,
-            data=bytes(to_stream(one_batch(self.rows))),
-            fmt="ArrowStream",
-            structure=self.structure,
-        )
 
 
 class _Driver(HttpClient):

@@ -12,7 +12,7 @@ from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, GroupFence, ra
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, row
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import Claim, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange
-from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired
+from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
 
 Row = dict[str, Any]
 """An entry as a row of the table."""
@@ -210,6 +210,8 @@ class ClickHouseTaskLedger(LedgerTable):
             fence.check_claim()
             # Two executions drew the same number at the same moment, and the other one is the newest.
             before = self._last_execution(topic_id, partition)
+            if before is not None and before.id == mine.id:
+                raise superseded(self.stream, partition)  # a later batch has begun
         raise displaced(self.stream, self.newest_claim())
 
     def together(self, topic_id: str, partitions: Sequence[int], claim: Claim | None, batch: int) -> Fence:

@@ -19,7 +19,15 @@ from ch_sink.model.policy import ColumnPolicy
 from ch_sink.ports import Fence
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import Rollup, RollupChoice
-from ch_sink.table.rollup_plan import expect_rollups, expect_row_functions, names_in, probe, rollup_of, syntax_probe
+from ch_sink.table.rollup_plan import (
+    expect_lasting,
+    expect_rollups,
+    expect_row_functions,
+    names_in,
+    probe,
+    rollup_of,
+    syntax_probe,
+)
 from ch_sink.types.arrow import sent_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import literal, quote
@@ -37,6 +45,16 @@ _ONE_BLOCK: dict[str, str | int] = {
 }
 
 
+_MEANING = """\
+SELECT version() AS version, serverTimezone() AS zone, (
+    SELECT arraySort(groupArray((name, value))) FROM system.settings
+    WHERE changed AND name NOT IN ('database', 'log_comment') AND NOT match(name, '^(max|min|http|send|log|query)_')
+) AS settings"""
+"""What may decide an expression's value besides the row."""
+_CREATED = """\
+SELECT create_table_query AS created FROM system.tables WHERE database = {database:String} AND name = {table:String}"""
+
+
 def planned_rollups(
     client: Client, table: TargetTable, choices: Sequence[RollupChoice], chosen: ColumnPolicy
 ) -> tuple[Rollup, ...]:
@@ -45,6 +63,12 @@ def planned_rollups(
     Raises ClickHouseUnavailable; TableError, naming the rollup, with the server's words on an expression.
     """
     expect_rollups(table, choices, chosen)
+    if not choices:
+        return ()
+    where = {"database": table.database, "table": table.name}
+    for row in client.rows(_CREATED, where, doing="look at the columns of the rollups"):
+        expect_lasting(choices, str(row["created"]))
+    server = repr(client.rows(_MEANING, doing="look at the settings of the rollups"))
     made = []
     for choice in choices:
         try:
@@ -53,10 +77,9 @@ def planned_rollups(
             raise
         except ClickHouseError as error:
             raise _refused(client, table, choice, error) from None
-        made.append(rollup_of(table, choice, [str(row["type"]) for row in found]))
-    if choices:
-        trees = [str(row["explain"]) for row in client.rows(syntax_probe(choices), doing="parse the rollups")]
-        expect_row_functions(table, choices, trees, _functions(client, names_in(trees)))
+        made.append(rollup_of(table, choice, [str(row["type"]) for row in found], server))
+    trees = [str(row["explain"]) for row in client.rows(syntax_probe(choices), doing="parse the rollups")]
+    expect_row_functions(table, choices, trees, _functions(client, names_in(trees)))
     return tuple(made)
 
 

@@ -32,6 +32,8 @@ PLAIN_MEANING: Mapping[str, str | int] = {
     "empty_result_for_aggregation_by_empty_set": 0,
     "aggregate_functions_null_for_empty": 0,
     "join_use_nulls": 0,
+    # A time without a zone is the server's.
+    "session_timezone": "",
     # The sink's own tables have the types that are written.
     "data_type_default_nullable": 0,
     # JSON is read as text: a number in quotes would be a text when it is inserted again.

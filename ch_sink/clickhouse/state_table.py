@@ -5,10 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.arrow_io import Keys
+from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.failures import Retry
 from ch_sink.errors import ClickHouseUnavailable
-from ch_sink.table.templates import render
 from ch_sink.types.sql import quote
 
 _WRITE: dict[str, str | int] = {
@@ -132,22 +132,6 @@ class StateTable:
             of=self,
             doing=f"rewrite rows of {self.qualified}",
         )
-
-
-def create_statement(
-    template: str, database: str, name: str, *, cluster: str | None = None, replica_path: str | None = None
-) -> str:
-    """``CREATE TABLE IF NOT EXISTS`` of one of the sink's own tables (ledger, dead_letters, handover, pending).
-
-    ``replica_path``: None for a plain table, empty for the server's defaults, else the path in Keeper.
-    """
-    return render(
-        template,
-        table=f"{quote(database)}.{quote(name)}",
-        on_cluster=f" ON CLUSTER {quote(cluster)}" if cluster else "",
-        replicated="" if replica_path is None else "Replicated",
-        path=f"'{replica_path}', '{{replica}}', " if replica_path else "",
-    )
 
 
 def headers_in(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, bytes | None]]:

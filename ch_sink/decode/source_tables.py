@@ -1,13 +1,18 @@
 """Topics that carry the events of several tables: which table an event is of, and the records of one of them."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from ch_sink.decode.avro.events import as_json
+from ch_sink.decode.event_form import Form, Forms
 from ch_sink.decode.framing import Envelopes
 from ch_sink.decode.isolate import of_record
-from ch_sink.model.change import Records
+from ch_sink.errors import StreamFailed
+from ch_sink.model.change import Headers, Records
+from ch_sink.model.policy import EventPolicy
 from ch_sink.ports import SchemaRegistry
 
 
@@ -33,6 +38,10 @@ class SourceTable:
         }
 
 
+_NOTHING = msgspec.Raw(b"")
+_USUAL = EventPolicy()
+
+
 class _Source(msgspec.Struct, gc=False):
     db: str | None = None
     schema: str | None = None
@@ -40,65 +49,136 @@ class _Source(msgspec.Struct, gc=False):
     collection: str | None = None
 
 
-class _Event(msgspec.Struct, gc=False):
-    source: _Source | None = None
-    flat_db: str | None = msgspec.field(default=None, name="__db")
-    flat_schema: str | None = msgspec.field(default=None, name="__schema")
-    flat_table: str | None = msgspec.field(default=None, name="__table")
-
-
-class _Wrapped(_Event, gc=False):
-    payload: _Event | None = None
-
-
-_wrapped = msgspec.json.Decoder(_Wrapped)
+_source = msgspec.json.Decoder(_Source)
+_text = msgspec.json.Decoder(str)
+_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_PARTS = ("db", "schema", "table")
+"""Fields of the source block that a row or its headers may have, by themselves or behind ``source_``."""
 
 
 class SourceTables:
-    """Reads the source tables of values, without reading the rows in them."""
+    """Reads the source tables of values, without reading the rows in them.
 
-    def __init__(self, registry: SchemaRegistry | None = None) -> None:
+    A row may have columns of any name and type, such as ``source``: they do not hide the table that it states.
+    """
+
+    def __init__(self, registry: SchemaRegistry | None = None, events: EventPolicy = _USUAL) -> None:
+        """``events``: knows the prefixes of fields and headers that were added to rows."""
         self._envelopes = Envelopes(registry)
+        self._headers = {events.headers_prefix + way + part: part for way in ("", "source_") for part in _PARTS}
+        fields = ["source", "schema", "payload"]
+        names = {f"_{part}": events.fields_prefix + part for part in _PARTS}
+        names |= {f"source_{part}": f"{events.fields_prefix}source_{part}" for part in _PARTS}
+        # Without a prefix, the row's own ``schema`` is not that of a schema envelope.
+        own = [name for name in names if names[name] not in fields]
+        made = [(name, msgspec.Raw, _NOTHING) for name in (*fields, *own)]
+        value = msgspec.defstruct("Value", made, rename=names, gc=False)
+        self._value = msgspec.json.Decoder(value)
 
-    def of(self, value: bytes | None) -> SourceTable | None:
-        """The table that a value states; None if it states none. Raises RegistryError."""
-        if value is None:
-            return None
+    def of(self, value: bytes | None, headers: Headers | None = None) -> SourceTable | None:
+        """The table that a value or its headers state; None if neither does. Raises RegistryError."""
         try:
-            found = _wrapped.decode(value if value[:1] != b"\0" else as_json(*self._envelopes.one(value)))
+            found = self._in_value(value) if value is not None else None
         except Exception as error:
             if not of_record(error):
                 raise
             return None
-        return _stated(found) or (_stated(found.payload) if found.payload is not None else None)
+        return found or (self._in_headers(headers) if headers else None)
+
+    def _in_value(self, value: bytes) -> SourceTable | None:
+        found: Any = self._value.decode(value if value[:1] != b"\0" else as_json(*self._envelopes.one(value)))
+        stated = _stated(found)
+        if stated is None and bytes(found.schema) and bytes(found.payload)[:1] == b"{":
+            stated = _stated(self._value.decode(found.payload))
+        return stated
+
+    def _in_headers(self, headers: Headers) -> SourceTable | None:
+        stated: dict[str, str] = {}
+        for name, raw in headers:
+            if raw is not None and name in self._headers:  # in quotes if a JSON converter wrote it
+                stated.setdefault(self._headers[name], raw.decode(errors="replace").strip('"'))
+        return SourceTable(*(stated.get(part, "") for part in _PARTS)) if stated.get("table") else None
 
 
 class RecordsOfTable:
-    """The records of one source table, and those that state none: they concern every table."""
+    """The records of one source table, and those that state none and are not rows: they concern every table.
 
-    def __init__(self, name: str, registry: SchemaRegistry | None = None) -> None:
-        """``name``: the table's, with or without schema and database."""
-        self._name, self._tables = name, SourceTables(registry)
+    The name has to be that of one table, and rows have to say which table they are of: else rows of two tables would
+    become one row.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        registry: SchemaRegistry | None = None,
+        events: EventPolicy = _USUAL,
+        columns: Collection[str] = (),
+    ) -> None:
+        """``name``: the table's, with or without schema and database. ``columns``: of the stream's table."""
+        self._name, self._tables = name, SourceTables(registry, events)
+        self._envelopes, self._forms = Envelopes(registry), Forms(columns, events)
         self._known: dict[SourceTable, bool] = {}
 
     def among(self, records: Records) -> Records:
-        """Those of the records. Raises RegistryError."""
-        keep = [place for place, value in enumerate(records.values) if self._concerns(value)]
+        """Those of the records.
+
+        Raises RegistryError; StreamFailed for a row that states no table, and for a name that two tables have.
+        """
+        headers = records.headers or [None] * len(records)
+        keep = []
+        for place, (value, stated) in enumerate(zip(records.values, headers, strict=True)):
+            table = self._tables.of(value, stated)
+            if table is None and value is not None and self._is_row(value):
+                raise self._nameless(records, place)
+            if table is None or self._is_mine(table):
+                keep.append(place)
         return records if len(keep) == len(records) else records.take(keep)
 
-    def _concerns(self, value: bytes | None) -> bool:
-        table = self._tables.of(value)
-        if table is None:
-            return True
+    def _is_mine(self, table: SourceTable) -> bool:
         if table not in self._known:
-            self._known[table] = table.is_called(self._name)
+            mine = self._known[table] = table.is_called(self._name)
+            same = [other.name for other, called in self._known.items() if called]
+            if mine and len(same) > 1:
+                raise StreamFailed(
+                    f"source_table: {self._name} is the name of {' and of '.join(same)} in this topic",
+                    hint="Name the schema, too, and the database if needed.",
+                )
         return self._known[table]
 
+    def _is_row(self, value: bytes) -> bool:
+        """Whether a value that states no table is a flattened row."""
+        try:
+            framed, payload = self._envelopes.exact(value)
+            return self._forms.of_payload(as_json(framed, payload)) is Form.FLATTENED
+        except Exception as error:
+            if not of_record(error):
+                raise
+            return False
 
-def _stated(event: _Event) -> SourceTable | None:
-    source = event.source
-    if source is not None and (source.table or source.collection):
+    def _nameless(self, records: Records, place: int) -> StreamFailed:
+        return StreamFailed(
+            f"the row at offset {records.offsets[place]} of {records.topic}, partition {records.partition}, does not "
+            "state its source table, and the topic has several",
+            hint="Let the connector add it: add.fields=op,table (and schema or db).",
+        )
+
+
+def _stated(value: Any) -> SourceTable | None:
+    """The table that a row's added fields state, else that of an event's source block."""
+    parts = [_added(value, part) for part in _PARTS]
+    if parts[2]:
+        return SourceTable(*parts)
+    if bytes(value.source)[:1] != b"{":
+        return None
+    source = _source.decode(value.source)
+    if source.table or source.collection:
         return SourceTable(source.db or "", source.schema or "", source.table or source.collection or "")
-    if event.flat_table:
-        return SourceTable(event.flat_db or "", event.flat_schema or "", event.flat_table)
     return None
+
+
+def _added(value: Any, part: str) -> str:
+    for name in (f"_{part}", f"source_{part}"):
+        raw = bytes(getattr(value, name, _NOTHING))
+        if raw[:1] == b'"':
+            return _text.decode(raw)
+    return ""

@@ -16,22 +16,21 @@ from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, schema_registry
 from ch_sink.model.change import Records
 from ch_sink.model.values import TopicState
-from ch_sink.ports import SchemaRegistry
 
 _ENOUGH = 2_000
 """Records of a table that show what its columns are."""
 
 
-def tables_in(records: Records, registry: SchemaRegistry | None = None) -> set[SourceNames]:
+def tables_in(records: Records, tables: SourceTables) -> set[SourceNames]:
     """The source tables that the records state. Raises RegistryError."""
-    tables = SourceTables(registry)
-    found = {tables.of(value) for value in records.values}
+    headers = records.headers or [None] * len(records)
+    found = {tables.of(value, stated) for value, stated in zip(records.values, headers, strict=True)}
     return {SourceNames(t.database, t.schema, t.table) for t in found if t is not None}
 
 
 def records_of_table(config: Config, topic: TopicState) -> Iterator[Records]:
     """The first records of the stream's source table in each partition. Raises KafkaError, RegistryError."""
-    mine = RecordsOfTable(config.source_table, schema_registry(config.kafka.registry()))
+    mine = RecordsOfTable(config.source_table, schema_registry(config.kafka.registry()), config.policy().events)
     consumer = RangeConsumer(kafka_settings(config), patience=20.0)
     try:
         for partition, low in topic.low.items():
@@ -60,7 +59,7 @@ class TablesOfTopics:
         """See Look. Raises KafkaError, RegistryError."""
         with topic_offsets(config) as offsets:
             state = offsets.state(topic)
-        registry = schema_registry(config.kafka.registry())
+        stated = SourceTables(schema_registry(config.kafka.registry()), config.policy().events)
         tables = self._found.setdefault(state.topic_id, set())
         held = False
         consumer = RangeConsumer(kafka_settings(config), patience=20.0)
@@ -69,7 +68,7 @@ class TablesOfTopics:
                 high, place = state.high[partition], (state.topic_id, partition)
                 held = held or high > low
                 for records in consumer.read(topic, partition, max(low, self._reached.get(place, low)), high):
-                    tables |= tables_in(records, registry)
+                    tables |= tables_in(records, stated)
                 self._reached[place] = high
         finally:
             consumer.close()
@@ -199,7 +198,7 @@ def source_names(config: Config, topic: str) -> set[SourceNames]:
 
     Raises KafkaError.
     """
-    registry = schema_registry(config.kafka.registry())
+    stated = SourceTables(schema_registry(config.kafka.registry()), config.policy().events)
     consumer = RangeConsumer(kafka_settings(config), patience=20.0)
     found: set[SourceNames] = set()
     try:
@@ -210,7 +209,7 @@ def source_names(config: Config, topic: str) -> set[SourceNames]:
             middle = max(low, high - _SEEN)
             for start, end in ((middle, high), (low, min(middle, low + _SEEN))):
                 for records in consumer.read(topic, partition, start, end):
-                    found |= tables_in(records, registry)
+                    found |= tables_in(records, stated)
     finally:
         consumer.close()
     held = any(state.high[p] > low for p, low in state.low.items())

@@ -108,9 +108,9 @@ def _lines(path: Path) -> tuple[dict[str, Any], ...]:
         return tuple(json.loads(line) for line in lines)
 
 
-def fill_topic(kafka: "LocalKafka", fixtures: Path, stream: DemoStream, partitions: int = 3) -> int:
+def fill_topic(kafka: "LocalKafka", fixtures: Path, stream: DemoStream) -> int:
     """Create a stream's topic and produce its first records as they were recorded; returns their number."""
-    kafka.create_topic(stream.topic, partitions)
+    kafka.create_topic(stream.topic)
     return _produce(kafka, fixtures, stream, 0, stream.first)
 
 
@@ -151,8 +151,8 @@ def truth_of(fixtures: Path, stream: DemoStream) -> Truth:
     return Truth(columns, tuple(tuple(row) for row in table["rows"]))
 
 
-def config_text(stream: DemoStream, bootstrap: str, url: str, folder: Path, more: str = "") -> str:
-    """A whole configuration file; ``more`` are further lines of it."""
+def config_text(stream: DemoStream, bootstrap: str, url: str, folder: Path) -> str:
+    """A whole configuration file."""
     return f"""\
 kafka:
   topic: {stream.topic}
@@ -161,7 +161,7 @@ clickhouse:
   url: {url}
   database: {stream.database}
   table: {stream.table}
-{stream.more}{more}"""
+{stream.more}"""
 
 
 def stored_count(client: Client, database: str, table: str) -> int:

@@ -85,7 +85,15 @@ class MemoryFence:
 
     def check(self) -> None:
         self.check_claim()
+        self.check_batch()
         if self.book.executions[self.own.topic_id, self.own.partition] != self.own:
+            raise superseded(self.stream, self.own.partition)
+
+    def check_batch(self) -> None:
+        """Raises LedgerConflict if a later batch reads the partition."""
+        place, batch = (self.own.topic_id, self.own.partition), self.own.of_batch
+        later = self.book.batches[batch:] if batch else []
+        if any((r.topic_id, r.partition) == place for ranges in later for r in ranges):
             raise superseded(self.stream, self.own.partition)
 
     def check_claim(self) -> None:
@@ -295,6 +303,7 @@ class MemoryLedger:
         mine = next_execution(self.stream, before, mine)
         fence = MemoryFence(self._book, self.stream, mine, claim, before is not None and before.work == work)
         fence.check_claim()
+        fence.check_batch()
         self._book.executions[topic_id, partition] = mine
         return fence
 

@@ -144,6 +144,11 @@ class UnknownColumn:
     inferred: bool = False
     """``comment`` is a guess from values, and is never written to the table."""
 
+    @property
+    def retyped(self) -> bool:
+        """Whether the column would store other values than the source's. This stops every stream."""
+        return self.change in ("type", "refine")
+
 
 @dataclass(frozen=True, slots=True)
 class Updates:

@@ -89,9 +89,7 @@ def _refuse_retyped(columns: Iterable[UnknownColumn], table: TargetTable, evolve
     """Raises StreamFailed for a column that would store another value than the source's, as the type changed."""
     for found in columns:
         column = table.column(found.name)
-        if column is None or found.change not in ("type", "refine"):
-            continue
-        if found.change == "refine" and evolve == "add_columns":
+        if column is None or not found.retyped or (found.change == "refine" and evolve == "add_columns"):
             continue
         was = (column.stated.to_note() if column.stated is not None else "unknown").partition(" {")[0]
         now = found.comment.partition("debezium: ")[2]

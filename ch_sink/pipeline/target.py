@@ -27,11 +27,6 @@ class Target:
     policy: Policy
     layout: Layout
     system: System
-    separate: int | None = 4
-    """Table partitions of one chunk that get an insert each; None for all.
-
-    Of more, the server splits one block: a request for each part costs it two to three times as much.
-    """
 
     @staticmethod
     def of(table: TargetTable, policy: Policy) -> "Target":

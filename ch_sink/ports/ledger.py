@@ -86,8 +86,10 @@ class TaskLedger(Protocol):
             work: identifies what the task is to do, after the number of its batch and a slash if it belongs to one; a
                 second execution of the same work is a repeat.
 
-        Raises LedgerConflict if another job has claimed the stream since, or runs this partition at the same moment, or
-        if a task of a later batch has begun there under the same claim.
+        The fence holds until a newer execution begins, another job claims the stream, or the partition is intended for
+        a later batch under the same claim.
+
+        Raises LedgerConflict if it does not hold any more, or another job runs this partition at the same moment.
         """
         ...
 

@@ -88,6 +88,12 @@ class Execution:
     batch: int = 0
     """The highest batch of which a task of the partition was executed so far, under this claim."""
 
+    @property
+    def of_batch(self) -> int:
+        """The batch of the task, 0 if it belongs to none."""
+        number, _, rest = self.work.partition("/")
+        return int(number) if rest else 0
+
 
 @dataclass(frozen=True, slots=True)
 class RangeProgress:

@@ -102,8 +102,7 @@ def next_execution(stream: str, before: Execution | None, mine: Execution) -> Ex
 
     Raises LedgerConflict if that is of a later batch: this one was frozen since, and its work has been done.
     """
-    batch, _, rest = mine.work.partition("/")
-    own = int(batch) if rest else 0
+    own = mine.of_batch
     highest = before.batch if before is not None and before.claim == mine.claim else 0
     if 0 < own < highest:
         raise superseded(stream, mine.partition)

@@ -111,7 +111,7 @@ class LetterRetry:
         offsets = set(batch.offset.tolist())
         ignored = self.sink.target.policy.changes.evolve == "ignore"
         for column in batch.unknown:
-            if ignored and column.change not in ("type", "refine"):
+            if ignored and not column.retyped:
                 continue
             done.failed[column.first_offset] = f"the table lacks the column {column.name!r}, or has it too narrow"
             offsets.discard(column.first_offset)

@@ -60,13 +60,14 @@ class SchemaChanges:
         return table
 
 
-def fingerprint(policy: Policy, table: TargetTable, source_table: str = "", version: str = __version__) -> str:
+def fingerprint(policy: Policy, table: TargetTable, source_table: str = "") -> str:
     """What decides which rows a range gives, as a short text without secrets.
 
     ``source_table``: the only source table whose records the stream takes; empty if it takes all.
     """
     columns = sorted((c.name, c.type, c.default_kind, c.default_expression) for c in table.columns)
-    decisive = (version, _BLOCKS, policy, table.engine, columns, table.sorting_key, table.partition_key, source_table)
+    keys = table.sorting_key, table.partition_key
+    decisive = (__version__, _BLOCKS, policy, table.engine, columns, *keys, source_table)
     return blake2b(repr(decisive).encode(), digest_size=12).hexdigest()
 
 

@@ -11,6 +11,7 @@ from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.other_sinks import unused_mark, with_mark
+from ch_sink.table.spec import DEDUP_SECONDS
 from ch_sink.table.views import partitions_apart, view_of
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in, quote
@@ -18,7 +19,6 @@ from ch_sink.types.sql import columns_in, quote
 Level = Literal["ok", "warn", "fail"]
 
 _WANTED_WINDOW = 10_000
-_WANTED_SECONDS = 604_800
 _DAY = 86_400
 
 
@@ -40,8 +40,6 @@ class Situation:
     key: tuple[str, ...]
     policy: ChangePolicy
     server: ServerFacts | None = None
-    whole_before: bool | None = None
-    """Whether before images hold the whole row; None if it is not known."""
     source_columns: tuple[str, ...] = ()
     """The source's column names, if known."""
     inserts_per_batch: int = 0
@@ -66,14 +64,13 @@ def check_table(
     policy: ChangePolicy,
     *,
     server: ServerFacts | None = None,
-    whole_before: bool | None = None,
     source_columns: Sequence[str] = (),
     inserts_per_batch: int = 0,
     partitions: int = 1,
 ) -> list[Finding]:
     """All findings about a detected table, in a fixed order. Never raises for what it finds."""
     columns = tuple(source_columns)
-    here = Situation(table, tuple(key_columns), policy, server, whole_before, columns, inserts_per_batch, partitions)
+    here = Situation(table, tuple(key_columns), policy, server, columns, inserts_per_batch, partitions)
     return [finding for check in _CHECKS for finding in check(here)]
 
 
@@ -176,13 +173,12 @@ def _key(here: Situation) -> Iterable[Finding]:
     if not here.key:
         if here.appends:
             yield Finding("ok", "key", "none: rows are kept as a multiset")
-            if here.whole_before is not True:
-                yield Finding(
-                    "fail" if here.whole_before is False else "warn",
-                    "before images",
-                    "rows without a key are only exact with whole before images",
-                    "At the source: ALTER TABLE … REPLICA IDENTITY FULL (PostgreSQL), binlog_row_image = FULL (MySQL).",
-                )
+            yield Finding(
+                "warn",
+                "before images",
+                "rows without a key are only exact with whole before images",
+                "At the source: ALTER TABLE … REPLICA IDENTITY FULL (PostgreSQL), binlog_row_image = FULL (MySQL).",
+            )
             if here.partitions > 1:
                 yield Finding(
                     "warn",
@@ -291,7 +287,7 @@ def _window(here: Situation) -> Iterable[Finding]:
             "warn",
             "deduplication",
             f"{setting}_seconds = {table.dedup_window_seconds}: tokens are forgotten after a longer outage",
-            "\n".join(f"{t};" for t in alter(table, [f"MODIFY SETTING {setting}_seconds = {_WANTED_SECONDS}"])),
+            "\n".join(f"{t};" for t in alter(table, [f"MODIFY SETTING {setting}_seconds = {DEDUP_SECONDS}"])),
         )
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ch_sink.errors import TableError
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.table.spec import EngineChoice, TableSpec, key_names, plan_columns, sorting_key
+from ch_sink.table.spec import DEDUP_SECONDS, EngineChoice, TableSpec, key_names, plan_columns, sorting_key
 from ch_sink.table.templates import render
 from ch_sink.table.views import CURRENT, moments_of, view_of
 from ch_sink.types.column import Column
@@ -70,6 +70,7 @@ def create_row_policy(
 
 STATE_TABLES = ("ledger", "dead_letters", "handover", "pending", "columns")
 """The sink's own tables, by template."""
+_REPLICA_PATH = "/clickhouse/tables/{shard}/{database}/{table}"
 TABLE_COMMENT = "Kept equal to its source by ch_sink"
 """Comment of the tables that ``init`` creates."""
 
@@ -140,7 +141,7 @@ def _engine(spec: TableSpec) -> str:
 def _replication(spec: TableSpec) -> tuple[str, str]:
     if spec.replication == "none":
         return "", ""
-    path = f"{literal(spec.replica_path)}, '{{replica}}', " if spec.replication == "path" else ""
+    path = f"{literal(_REPLICA_PATH)}, '{{replica}}', " if spec.replication == "path" else ""
     return "Replicated", path
 
 
@@ -150,7 +151,7 @@ def _settings(spec: TableSpec) -> list[tuple[str, str]]:
     else:
         own = {
             "replicated_deduplication_window": str(spec.dedup_window),
-            "replicated_deduplication_window_seconds": str(spec.dedup_seconds),
+            "replicated_deduplication_window_seconds": str(DEDUP_SECONDS),
         }
     if spec.allow_nullable_key:
         own["allow_nullable_key"] = "1"
@@ -201,11 +202,8 @@ def state_table(template: str, spec: TableSpec) -> str:
     )
 
 
-def init_statements(schema: RowSchema, spec: TableSpec, *, create_database: bool = True) -> list[Statement]:
-    """Everything that ``init`` carries out for a table that does not exist yet, in order. Each may be repeated.
-
-    ``create_database=False`` leaves that statement out, which needs a grant even where the database exists.
-    """
+def init_statements(schema: RowSchema, spec: TableSpec) -> list[Statement]:
+    """Everything that ``init`` carries out for a table that does not exist yet, in order. Each may be repeated."""
     everywhere = spec.cluster is not None
     create = render("database", database=quote(spec.database), on_cluster=spec.on_cluster)
     statements = [
@@ -213,7 +211,6 @@ def init_statements(schema: RowSchema, spec: TableSpec, *, create_database: bool
         Statement("table", spec.database, spec.table, create_table(schema, spec), everywhere),
         *views_of(made_table(schema, spec), key_names(schema, spec), spec.cluster),
     ]
-    statements = statements if create_database else statements[1:]
     plans = plan_columns(schema, spec)
     notes = note_types(spec, {plan.name: plan.note for plan in plans if plan.note})
     return [*statements, *state_tables(spec), *notes, *row_policies(spec.table, made_engine(spec), spec)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ch_sink.model.change import UnknownColumn
 from ch_sink.table.ddl import TABLE_COMMENT, Statement, made_engine, note_types, row_policies, state_tables, views_of
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
-from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, key_names, plan_columns
+from ch_sink.table.spec import DEDUP_SECONDS, ColumnPlan, EngineChoice, TableSpec, key_names, plan_columns
 from ch_sink.types.chtype import widened
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
@@ -89,8 +89,8 @@ def _window_actions(existing: TargetTable, spec: TableSpec) -> Iterable[str]:
     setting = window_setting(existing)
     if existing.dedup_window < spec.dedup_window:
         yield f"MODIFY SETTING {setting} = {spec.dedup_window}"
-    if setting == "replicated_deduplication_window" and 0 < existing.dedup_window_seconds < spec.dedup_seconds:
-        yield f"MODIFY SETTING {setting}_seconds = {spec.dedup_seconds}"
+    if setting == "replicated_deduplication_window" and 0 < existing.dedup_window_seconds < DEDUP_SECONDS:
+        yield f"MODIFY SETTING {setting}_seconds = {DEDUP_SECONDS}"
 
 
 def alter(table: TargetTable, actions: Iterable[str], cluster: str | None = None) -> list[str]:

@@ -22,7 +22,7 @@ SELECT
     (
         SELECT mapFromArrays(groupArray(name), groupArray(value))
         FROM system.settings
-        WHERE name IN ('apply_row_policy_after_final', 'optimize_move_to_prewhere_if_final', 'async_insert')
+        WHERE name IN ('apply_row_policy_after_final', 'optimize_move_to_prewhere_if_final')
     ) AS settings,
     {YEARS_SQL} AS years"""
 """One row; a setting that the server does not know is left out."""
@@ -59,7 +59,6 @@ class ServerFacts:
     """Whether FINAL chooses among all rows before row policies hide some; see `policies_after_final`."""
     policies: tuple[RowPolicy, ...] | None = None
     timezone: str = ""
-    async_insert: bool = False
     years: Years = WIDE_YEARS
     fixed_settings: tuple[tuple[str, str], ...] = ()
     """Settings that inserts depend on, that the user may not change and that have a wrong value; their values."""
@@ -89,7 +88,6 @@ class ServerFacts:
                 for row in policies
             ),
             str(server["timezone"]),
-            settings.get("async_insert") in _ON,
             years_of(server["years"]),
             tuple((fixed_settings or {}).items()),
         )

@@ -7,10 +7,11 @@ from ch_sink.table.checks import Finding
 from ch_sink.table.evolve import alter
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type, converter, expect_key, ignores_comment
-from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS
+from ch_sink.types.arrow import INTEGERS, integer_bounds
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import Column, TypeChoices, ValuePolicy
 from ch_sink.types.connect import SourceType
+from ch_sink.types.holding import held, natural
 from ch_sink.types.sql import literal, quote
 
 _NEVER_NULL = ("Array", "Map", "Nested")
@@ -117,32 +118,19 @@ def _change(
 
 
 def _less(declared: SourceType, target: ChType) -> str:
-    """Which of the source's values the column cannot hold; empty if it holds all of them."""
-    natural = parse_type(clickhouse_type(declared)).bare
-    if natural.name == target.name == "Decimal":
-        return _less_decimal(natural, target)
-    if natural.name in INTEGERS and _range(target) is not None:
-        (low, high), (least, most) = INTEGERS[natural.name], _range(target) or (0, 0)
-        return "" if least <= low and high <= most else f"{least} to {most}, others are handled by out_of_range"
-    if natural.name in ("Date32", "DateTime64") and target.name in _RANGES:
-        return f"{_RANGES[target.name]}; other days are handled by out_of_range"
-    if natural.name == "DateTime64" and target.name == "Date32":
-        return "the day only"
-    if natural.name == target.name == "DateTime64" and target.precision < natural.precision:
-        return f"more than {target.precision} fractional digits are cut off"
-    if natural.name == "Float64" and target.name == "Float32":
-        return "a Float32 has seven digits"
-    return ""
-
-
-def _less_decimal(natural: ChType, target: ChType) -> str:
-    whole, scale = target.precision - target.scale, target.scale
-    if whole < natural.precision - natural.scale or scale < natural.scale:
+    """Which of the source's values the column cannot hold; empty if it holds all of them, or no number, day or time."""
+    source = natural(declared)
+    if held(source, target):
+        return ""
+    if source.name == target.name == "Decimal":
+        whole, scale = target.precision - target.scale, target.scale
         return f"{whole} digits before the point and {scale} after it, others are handled by out_of_range"
-    return ""
-
-
-def _range(target: ChType) -> tuple[int, int] | None:
-    if target.name in WIDE_INTEGERS:
-        return WIDE_INTEGERS[target.name][1:]
-    return INTEGERS.get(target.name)
+    if source.name in INTEGERS and (bounds := integer_bounds(target)) is not None:
+        return f"{bounds[0]} to {bounds[1]}, others are handled by out_of_range"
+    if source.name in ("Date32", "DateTime64") and target.name in _RANGES:
+        return f"{_RANGES[target.name]}; other days are handled by out_of_range"
+    if source.name == "DateTime64" and target.name == "Date32":
+        return "the day only"
+    if source.name == target.name == "DateTime64":
+        return f"more than {target.precision} fractional digits are cut off"
+    return "a Float32 has seven digits" if (source.name, target.name) == ("Float64", "Float32") else ""

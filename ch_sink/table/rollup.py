@@ -60,6 +60,8 @@ class Rollup:
     used: tuple[str, ...]
     """Columns of the table that the expressions name."""
     dedup_window: int = 0
+    meaning: tuple[str, ...] = ()
+    """What else decides the values of the expressions: the types of these columns, the server and its settings."""
 
     @property
     def qualified(self) -> str:
@@ -139,7 +141,7 @@ class Rollup:
     @property
     def definition(self) -> str:
         """A digest of what the rollup holds and shows: another one if it has to be computed again."""
-        text = repr((self.columns, self.sums_of("t", self.sign), self.create_view(), self.table))
+        text = repr((self.columns, self.sums_of("t", self.sign), self.create_view(), self.table, self.meaning))
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
     @property

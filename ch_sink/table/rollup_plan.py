@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ColumnPolicy
@@ -57,6 +58,29 @@ def expect_rollups(table: TargetTable, choices: Sequence[RollupChoice], chosen: 
     for choice in choices:
         for key, text in choice.expressions:
             _expect_of_the_row(f"rollups.{choice.name}.{key}", text, table, chosen)
+
+
+def expect_lasting(choices: Sequence[RollupChoice], created: str) -> None:
+    """Raises TableError for a column whose own TTL replaces values that a rollup has added.
+
+    ``created``: the statement that creates the table, as the server shows it.
+    """
+    fading, depth, column = set[str](), 0, ""
+    for before, token in pairwise(tokenize(created)):
+        depth += token.is_symbol("(") - token.is_symbol(")")
+        if depth == 0 and token.is_symbol(")"):
+            break  # the end of the columns
+        if depth == 1 and token.kind is Kind.QUOTED and (before.is_symbol("(") or before.is_symbol(",")):
+            column = token.value
+        elif depth == 1 and token.is_word("TTL"):
+            fading.add(column)
+    for choice in choices:
+        for key, text in choice.expressions:
+            if used := sorted(columns_in(text, fading)):
+                raise TableError(
+                    f"rollups.{choice.name}.{key} names column {used[0]!r}, whose TTL replaces values that were added",
+                    hint="Leave out the column, or take away its TTL.",
+                )
 
 
 def _expect_of_the_row(where: str, text: str, table: TargetTable, chosen: ColumnPolicy) -> None:
@@ -178,10 +202,12 @@ def _nodes(trees: Sequence[str]) -> list[list[tuple[str, str]]]:
     return found
 
 
-def rollup_of(table: TargetTable, choice: RollupChoice, types: Sequence[str]) -> Rollup:
+def rollup_of(table: TargetTable, choice: RollupChoice, types: Sequence[str], server: str = "") -> Rollup:
     """The rollup, from the types that the server gives its expressions. Raises TableError for a value that has no sum.
 
-    ``types``: as `probe` asks for them.
+    Args:
+        types: as `probe` asks for them.
+        server: what the server and its settings are.
     """
     keys = tuple(types[: len(choice.by)])
     for (name, text), kind in zip(choice.by, keys, strict=True):
@@ -200,11 +226,18 @@ def rollup_of(table: TargetTable, choice: RollupChoice, types: Sequence[str]) ->
     sums = []
     for key, (_, text), kind in zip(keyed, choice.values, types[len(keys) :], strict=True):
         sums.append((_widest(f"rollups.{choice.name}.{key}", text, kind, choice), parse_type(kind).nullable))
-    names = {c.name for c in table.stored_columns}
-    used = sorted(frozenset().union(*(columns_in(text, names) for _, text in choice.expressions)))
-    sign = table.engine.sign_column or "_sign"
+    stored = {c.name: c.type for c in table.stored_columns}
+    used = sorted(frozenset().union(*(columns_in(text, stored) for _, text in choice.expressions)))
     return Rollup(
-        choice, table.database, table.qualified, sign, keys, tuple(sums), tuple(used), max(table.dedup_window, 1000)
+        choice,
+        table.database,
+        table.qualified,
+        table.engine.sign_column or "_sign",
+        keys,
+        tuple(sums),
+        tuple(used),
+        max(table.dedup_window, 1000),
+        (*(stored[name] for name in used), server),
     )
 
 

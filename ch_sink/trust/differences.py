@@ -34,7 +34,6 @@ _SAMPLES = 1_000_000
 class Totals:
     """What the checksums say."""
 
-    source_rows: int
     table_rows: int
     buckets: int
     different: tuple[int, ...]
@@ -80,7 +79,7 @@ class Differences:
         many = self._number(f"SELECT count() AS n FROM {self.target.table.qualified}", of=self.target.table)
         buckets = min(_MOST_BUCKETS, max(16, many // _ROWS_PER_BUCKET))
         found = self._client.rows(
-            f"SELECT sipHash64({KEY}) % {buckets} AS bucket, sumIf({TIMES}, side = 0 AND {TIMES} > 0) AS source_rows, "
+            f"SELECT sipHash64({KEY}) % {buckets} AS bucket, "
             f"sumIf({TIMES}, side = 1 AND {TIMES} > 0) AS table_rows, {self._differ()} AS differs "
             f"FROM ({self._both()}) {self._sampled()} GROUP BY bucket",
             settings=_SETTINGS,
@@ -88,7 +87,6 @@ class Differences:
             doing=f"compare {self.target.table.qualified}",
         )
         return Totals(
-            sum(int(r["source_rows"]) for r in found),
             sum(int(r["table_rows"]) for r in found),
             buckets,
             tuple(int(r["bucket"]) for r in found if r["differs"]),

@@ -36,6 +36,12 @@ WIDE_INTEGERS: dict[str, tuple[int, int, int]] = {
 }
 """Integer types inserted as fixed-size binary, little-endian: bytes, least and greatest value."""
 
+
+def integer_bounds(target: ChType) -> tuple[int, int] | None:
+    """The least and greatest value of an integer type; None for any other."""
+    return WIDE_INTEGERS[target.name][1:] if target.name in WIDE_INTEGERS else INTEGERS.get(target.name)
+
+
 _PLAIN: dict[str, pa.DataType] = {
     **{name: getattr(pa, name.lower())() for name in INTEGERS},
     **{name: pa.binary(size) for name, (size, _, _) in WIDE_INTEGERS.items()},

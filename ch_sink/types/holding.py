@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS
+from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, integer_bounds
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import Column, clickhouse_type
 from ch_sink.types.connect import SourceType
@@ -60,14 +60,14 @@ def _scalar_held(source: ChType, target: ChType) -> bool:
         return whole >= source.precision - source.scale and target.scale >= source.scale
     if source.name == "Bool":
         return counts(target) and (target.name != "Decimal" or whole > 0)
-    if (bounds := _range(source)) is not None:
+    if (bounds := integer_bounds(source)) is not None:
         if target.name == "Decimal":
             most = int(10**whole) - 1
             limits = (-most, most)
         elif target.name in _WHOLE:
             limits = (-_WHOLE[target.name], _WHOLE[target.name])
         else:
-            limits = _range(target) or (0, -1)
+            limits = integer_bounds(target) or (0, -1)
         return limits[0] <= bounds[0] and bounds[1] <= limits[1]
     if source.name == "Float32":
         return target.name == "Float64"
@@ -86,8 +86,8 @@ def out_of_range(source: ChType, target: ChType) -> bool:
         return out_of_range(source, target.items[0].bare)
     if source.name == target.name == "Decimal":
         return True
-    if _range(source) is not None:
-        return target.name == "Decimal" or _range(target) is not None
+    if integer_bounds(source) is not None:
+        return target.name == "Decimal" or integer_bounds(target) is not None
     if source.name == "Date32":
         return target.name in ("Date", "DateTime")
     return False
@@ -109,9 +109,3 @@ def one_to_one(source: SourceType, column: Column) -> bool:
     if becomes.name == "DateTime64":
         return target.name not in ("Date", "Date32", "DateTime", "DateTime64")
     return target.name not in _WHOLE
-
-
-def _range(target: ChType) -> tuple[int, int] | None:
-    if target.name in WIDE_INTEGERS:
-        return WIDE_INTEGERS[target.name][1:]
-    return INTEGERS.get(target.name)

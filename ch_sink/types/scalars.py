@@ -162,7 +162,7 @@ def uuid_of(value: bytes) -> str:
     return str(uuid.UUID(bytes=bytes(value)))
 
 
-def enum(target: ChType, reaction: Reaction, wire: Any = str) -> PerValue:
+def enum(target: ChType, reaction: Reaction) -> PerValue:
     """Labels into Enum8 or Enum16, as their numbers; a label that the column lacks is out of range."""
     numbers = dict(target.values)
 
@@ -172,7 +172,7 @@ def enum(target: ChType, reaction: Reaction, wire: Any = str) -> PerValue:
             raise OutOfRange(f"the Enum has no label {shown(value)}", hint="add the label to the column's Enum")
         return found
 
-    return PerValue(wire, arrow_of(target), number, reaction=reaction)
+    return PerValue(str, arrow_of(target), number, reaction=reaction)
 
 
 def enum_number(target: ChType, reaction: Reaction) -> PerValue:

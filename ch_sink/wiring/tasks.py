@@ -54,7 +54,7 @@ def task_ports(
     """
     client, policy, table = client_of(config), config.policy(), task.table
     kafka = kafka_settings(config)
-    concerned = concerned_by(config)
+    concerned = concerned_by(config, table)
     ledger = ledger_of(config, client)
 
     def begin() -> Fence:
@@ -127,11 +127,13 @@ def _read_chunks(
             yield from cut(map(concerned, slices), first, task.end, chunk_offsets=size, chunk_bytes=most)
 
 
-def concerned_by(config: Config) -> Callable[[Records], Records]:
-    """The part of a topic's records that the stream applies."""
+def concerned_by(config: Config, table: TargetTable | None = None) -> Callable[[Records], Records]:
+    """The part of a topic's records that the stream applies. ``table``: its columns tell what a row is."""
     if not config.source_table:
         return lambda records: records
-    return RecordsOfTable(config.source_table, schema_registry(config.kafka.registry())).among
+    columns = [column.name for column in table.source_columns] if table is not None else []
+    registry, events = schema_registry(config.kafka.registry()), config.policy().events
+    return RecordsOfTable(config.source_table, registry, events, columns).among
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from ch_sink.clickhouse import ClickHouseSettings, Client, connect, create_statement, disconnect, execute
+from ch_sink.clickhouse import ClickHouseSettings, Client, connect, disconnect, execute
 from ch_sink.errors import ClickHouseError
 from tests.support.endpoint import settings_for
+from tests.support.state_tables import create_statement
 
 VERSIONS = os.environ.get(
     "CH_SINK_TEST_CLICKHOUSE", "clickhouse/clickhouse-server:25.8 clickhouse/clickhouse-server:26.3"

@@ -19,7 +19,6 @@ from ch_sink.clickhouse import (
     Client,
     Retry,
     await_earlier_inserts,
-    create_statement,
     detect,
     execute,
 )
@@ -27,7 +26,9 @@ from ch_sink.errors import LedgerConflict
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from ch_sink.stream.claims import forget
+from ch_sink.table.ddl import state_table
 from ch_sink.table.model import TargetTable
+from ch_sink.table.spec import TableSpec
 from ch_sink.trust.shadow import shadow_of, shadow_tables, staying
 from tests.containers.conftest import VERSIONS, docker_engine, ready
 from tests.support.endpoint import settings_for
@@ -127,7 +128,14 @@ def _prepared(containers: dict[str, Any], direct: dict[str, Client]) -> Pair:
         "CREATE TABLE d.t ON CLUSTER pair (id Int64, v String, _version UInt128, _is_deleted UInt8) "
         "ENGINE = ReplicatedReplacingMergeTree('/t/{shard}', '{replica}', _version, _is_deleted) ORDER BY id"
     )
-    execute(one, [create_statement("ledger", "d", "ledger", cluster="pair", replica_path="/ledger/{shard}")])
+    execute(
+        one,
+        [
+            state_table(
+                "ledger", TableSpec("d", "t", cluster="pair", replication="path", state_tables={"ledger": "ledger"})
+            )
+        ],
+    )
     balancer = Balancer(*(client.settings.url for client in direct.values()))
     settings = settings_for(balancer.url, username=USER, password=PASSWORD, retry=Retry(8, 0.1, 1.0))
     client = Client(settings)

@@ -149,8 +149,9 @@ def test_no_execution_begins_or_goes_on_under_an_older_claim(job: Job) -> None:
 def test_first_executions_hold_together_until_one_of_them_is_repeated(job: Job) -> None:
     owner = job()
     claim = owner.claim("a")
+    before = owner.intents([intent(0, 10, 1)])[0].batch
+    owner.begin("t1", 1, claim, f"{before}/0")
     batch = owner.intents([intent(0, 10, p) for p in range(4)])[0].batch
-    owner.begin("t1", 1, claim, f"{batch - 1}/0")
     owner.begin("t1", 2, claim, "release")
     owner.begin("t1", 3, claim, f"{batch}/0")
     first = owner.together("t1", [0, 1, 2], claim, batch)
@@ -181,6 +182,26 @@ def test_no_execution_begins_after_one_of_a_later_batch(job: Job) -> None:
     assert not job().begin("t1", 0, claim, "7/20").repeats
     forget(owner.stream, "a")
     job().begin("t1", 0, job().claim("b"), "3/30")
+
+
+def test_an_execution_neither_begins_nor_goes_on_once_a_later_batch_is_intended(job: Job) -> None:
+    """The first executions of that batch need not be registered."""
+    owner = job()
+    claim = owner.claim("a")
+    batch = owner.intents([intent(0, 10)])[0].batch
+    running = job().begin("t1", 0, claim, f"{batch}/0")
+    release = job().begin("t1", 1, claim, "release")
+    running.check()
+    owner.intents([intent(0, 10, 1), intent(0, 10, 0, "t2")])
+    running.check()
+    owner.intents([intent(10, 20)])
+    release.check()
+    with pytest.raises(LedgerConflict, match="newer execution"):
+        running.check()
+    for partition, work in ((0, f"{batch}/0"), (1, f"{batch}/0")):
+        with pytest.raises(LedgerConflict, match="newer execution"):
+            job().begin("t1", partition, claim, work)
+    job().begin("t1", 0, claim, f"{time.time_ns() + 10**12}/10").check()
 
 
 def test_first_executions_hold_under_the_newest_claim_only(job: Job) -> None:

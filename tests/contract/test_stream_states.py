@@ -8,13 +8,13 @@ from ch_sink.clickhouse import (
     ClickHouseLedger,
     ClickHouseStreamStates,
     Client,
-    create_statement,
     execute,
     stream_states,
 )
 from ch_sink.errors import ClickHouseError
 from ch_sink.ports import Alive, Compared, Condition, RangeIntent, RecordedState, Request, StreamStates
 from ch_sink.testing import MemoryStreamStates
+from tests.support.state_tables import create_statement
 
 PAUSE, RESUME = Request("pause", "ann@ops", 5.0), Request("resume", "bob@ops", 6.0)
 STOPPED = Condition("stopped", 4.5, 'column "x" is unknown\n', "add `x`", "host", "c1")

@@ -4,7 +4,7 @@ CREATE DATABASE IF NOT EXISTS `shop`;
 -- table orders
 CREATE TABLE IF NOT EXISTS `shop`.`orders`
 (
-    `id` Int64,
+    `id` Int64 CODEC(Delta, LZ4),
     `k` Int32,
     `c_ti` Nullable(Int16),
     `c_uti` Nullable(Int16),
@@ -25,11 +25,11 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
     `c_date` Nullable(Date32),
     `c_time6` Nullable(Int64),
     `c_time0` Nullable(Int64),
-    `c_dt6` Nullable(DateTime64(6, 'UTC')),
-    `c_dt3` Nullable(DateTime64(3, 'UTC')),
-    `c_dt0` Nullable(DateTime64(3, 'UTC')),
-    `c_ts6` Nullable(DateTime64(6, 'UTC')),
-    `c_ts0` Nullable(DateTime64(6, 'UTC')),
+    `c_dt6` Nullable(DateTime64(6, 'UTC')) CODEC(Delta, ZSTD(1)),
+    `c_dt3` Nullable(DateTime64(3, 'UTC')) CODEC(Delta, ZSTD(1)),
+    `c_dt0` Nullable(DateTime64(3, 'UTC')) CODEC(Delta, ZSTD(1)),
+    `c_ts6` Nullable(DateTime64(6, 'UTC')) CODEC(Delta, ZSTD(1)),
+    `c_ts0` Nullable(DateTime64(6, 'UTC')) CODEC(Delta, ZSTD(1)),
     `c_year` Nullable(UInt16),
     `c_enum` Nullable(String),
     `c_set` Nullable(String),
@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS `shop`.`orders`
     `c_char` Nullable(String),
     `c_vc` Nullable(String),
     `c_text` Nullable(String),
-    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row',
+    `_version` UInt128 COMMENT 'order of changes: the highest version of a key is its current row' CODEC(ZSTD(1)),
     `_is_deleted` UInt8 COMMENT '1 for a deleted row'
 )
 ENGINE = ReplacingMergeTree(_version, _is_deleted)

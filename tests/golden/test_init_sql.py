@@ -69,7 +69,7 @@ CASES = {
     "partition_by": Case(KEYS, "kc", spec(partition_by="k % 8")),
     "partition_and_ttl": Case(MARIA, "nn", spec(partition_by="toYYYYMM(ts)", ttl="toDateTime(ts) + INTERVAL 1 YEAR")),
     "nullable_partition": Case(KEYS, "kc", spec(partition_by="intDiv(k, 100), v", allow_nullable_key=True)),
-    "plain_columns": Case(WIDE, "all_types", spec(types=TypeChoices(low_cardinality=False), codecs=False)),
+    "plain_columns": Case(WIDE, "all_types", spec(types=TypeChoices(low_cardinality=False))),
     "own_settings": Case(KEYS, "kc", spec(settings=(("index_granularity", "1024"),), dedup_window=500)),
     "key_columns": Case(MARIA, "nopk", spec(key_columns=("a",), allow_nullable_key=True)),
     "row_policy": Case(KEYS, "kc", spec(row_policy_roles=("readers", "app user"))),

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.clickhouse import Client, create_statement, execute
+from ch_sink.clickhouse import Client, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from tests.support.endpoint import settings_for
+from tests.support.state_tables import create_statement
 
 _numbers = count(1)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.clickhouse import Client, create_statement, execute
+from ch_sink.clickhouse import Client, execute
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
 from ch_sink.order import State
@@ -19,6 +19,7 @@ from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.removal import delete_rows
 from ch_sink.trust.subject import Subject
 from tests.support.busy import ENGINES, feed_of
+from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
 from tests.support.trust import subject_of
 

@@ -13,7 +13,6 @@ from ch_sink.clickhouse import (
     ClickHouseSettings,
     Client,
     connect,
-    create_statement,
     execute,
 )
 from ch_sink.errors import ClickHouseError
@@ -25,6 +24,7 @@ from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from tests.support.busy import feed_of
 from tests.support.recorded import equal
+from tests.support.state_tables import create_statement
 from tests.support.trust import subject_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from ch_sink.cli import main
-from ch_sink.clickhouse import ClickHouseStreamStates, Client, create_statement, execute
+from ch_sink.clickhouse import ClickHouseStreamStates, Client, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.ports import Condition
 from ch_sink.stream.standing import seen_from_outside
+from tests.support.state_tables import create_statement
 
 pytestmark = [pytest.mark.integration]
 

@@ -2,20 +2,20 @@
 
 import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from benchmarks.steady import Load, running_job
 from tests.job.test_job import prepared
 from tests.support.cluster import Cluster, cluster
 from tests.support.kafka import produce
-from tests.support.packed import packed_environment
-from tests.support.sink import ROOT, Place
+from tests.support.sink import ROOT, Place, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
@@ -57,106 +57,106 @@ def test_an_executor_killed_in_mid_batch_leaves_the_table_equal(
     assert place.differences(f"{source}-busy", source, table) == [], said
 
 
-def test_a_job_is_submitted_with_a_packed_environment(place: Place, two_workers: Cluster, tmp_path: Path) -> None:
-    """The executors' Python has nothing installed; all comes with the job."""
-    stream, table = "postgres-busy-json_plain", "acct"
-    config, topic, records = prepared(place, stream, table)
-    produce(place.kafka, records, topic)
-    archive = packed_environment(tmp_path)
-    options = ["--master", two_workers.url, "--archives", f"{archive}#sink", "--executor-memory", "600m"]
-    options += [
-        "--conf",
-        "spark.pyspark.python=./sink/bin/python",
-        "--conf",
-        f"spark.pyspark.driver.python={sys.executable}",
-    ]
-    job = subprocess.Popen(
-        [str(two_workers.submit), *options, str(ROOT / "ch_sink/spark/job.py"), "--config", str(config), "--once"],
-        cwd=tmp_path,
+_PAGE = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+_WITHOUT_PACKAGES = ("PYTHONPATH", "PYSPARK", "VIRTUAL_ENV")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """The repository as a user has it, in which commands of the documentation run."""
+    root = tmp_path / "ch_sink"
+    skip = shutil.ignore_patterns("__pycache__", "libscan.so.*")
+    for name in ("ch_sink", "sql", "compose"):
+        shutil.copytree(ROOT / name, root / name, ignore=skip)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, root / name)
+    return root
+
+
+def started(commands: str, spark: Cluster, folder: Path, env: Mapping[str, str]) -> "subprocess.Popen[str]":
+    """Commands of the page, in a shell: the master's address is this one, and the job ends by itself."""
+    assert commands.count("shop.yaml") == commands.count("spark://host:7077") == 1
+    text = commands.replace("spark://host:7077", spark.url).replace("shop.yaml", "shop.yaml --once")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.Popen(
+        ["/bin/bash", "-euc", f'ch_sink() {{ python -m ch_sink "$@"; }}\n{text}'],
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={name: setting for name, setting in os.environ.items() if not name.startswith(("PYTHONPATH", "PYSPARK"))},
+        env={**env, "PATH": path},
     )
-    used: set[str] = set()
-    while job.poll() is None:
-        used |= two_workers.pythons()
-        time.sleep(0.05)
-    said, _ = job.communicate()
-    assert job.returncode == 0, said
-    assert used == {"./sink/bin/python"}
-    assert place.differences("postgres-busy", "postgres", table) == [], said
-
-
-def documented(begin: str, spark: Cluster, config: Path) -> list[str]:
-    """The command of docs/cluster.md that begins so, for this cluster and this file."""
-    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
-    [command] = {found for found in re.findall(r"^(?:.*`)?(\w[^`\n]*)", text, re.MULTILINE) if found.startswith(begin)}
-    ours = {
-        "spark-submit": [str(spark.submit)],
-        "ch_sink": [sys.executable, "-m", "ch_sink"],
-        "spark://host:7077": [spark.url],
-        "shop.yaml": [str(config), "--once"],
-    }
-    return [word for part in shlex.split(command) for word in ours.get(part, [part])]
 
 
 @pytest.mark.parametrize("begin", ["spark-submit --master spark://", "ch_sink run shop.yaml --master spark://"])
-def test_the_documented_command_runs_tasks_on_both_workers(begin: str, place: Place, two_workers: Cluster) -> None:
+def test_the_documented_command_runs_tasks_on_both_workers(
+    begin: str, place: Place, two_workers: Cluster, repository: Path
+) -> None:
     stream, table = "mariadb-busy-json_plain", "acct"
     config, topic, records = prepared(place, stream, table, spark={"conf": {"spark.executor.memory": "600m"}})
     produce(place.kafka, records, topic)
-    job = subprocess.Popen(
-        documented(begin, two_workers, config),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
-    )
+    config.rename(repository / "shop.yaml")
+    [command] = [found for found in re.findall(r"^`?([^ `][^`\n]*)", _PAGE, re.MULTILINE) if found.startswith(begin)]
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    job = started(command, two_workers, repository, env)
     used: set[str] = set()
     while job.poll() is None:
         used.update(two_workers.executors().values())
         time.sleep(0.05)
-    assert job.returncode == 0, job.communicate()[0]
+    said, _ = job.communicate()
+    assert job.returncode == 0, said
     assert used == {"worker-0", "worker-1"}
     assert place.differences("mariadb-busy", "mariadb", table) == []
 
 
-_GROWING = """
-import sys, time
-from ch_sink.spark.executor import SparkExecutor
-from ch_sink.spark.session import build_session
+@pytest.mark.timeout(1800)  # installs all packages, from an index
+def test_the_documented_environment_is_all_that_executors_need(
+    place: Place, two_workers: Cluster, repository: Path
+) -> None:
+    """The executors' own Python has nothing installed; all comes with the job."""
+    stream, table = "postgres-busy-json_plain", "acct"
+    config, topic, records = prepared(place, stream, table)
+    produce(place.kafka, records, topic)
+    config.rename(repository / "shop.yaml")
+    [commands] = re.findall(r"^  ```\n(.*?)^  ```", _PAGE, re.MULTILINE | re.DOTALL)
+    env = {name: setting for name, setting in os.environ.items() if not name.startswith(_WITHOUT_PACKAGES)}
+    job = started(commands, two_workers, repository, env)
+    used: set[str] = set()
+    while job.poll() is None:
+        used |= two_workers.pythons()
+        time.sleep(0.3)
+    said, _ = job.communicate()
+    assert job.returncode == 0, said
+    assert used == {"./sink/bin/python"}
+    assert place.differences("postgres-busy", "postgres", table) == []
 
-conf = {
+
+_COMING_AND_GOING = {
     "spark.executor.memory": "600m",
     "spark.executor.cores": "1",
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.executorIdleTimeout": "3s",
     "spark.dynamicAllocation.maxExecutors": "3",
 }
-session = build_session("growing", sys.argv[1], conf)
-
-def work(batches):
-    time.sleep(2)
-    yield from batches
-
-slots = 0
-while slots < 3:
-    slots = SparkExecutor(session, {}).slots
-    print(slots, flush=True)
-    session.range(0, slots, 1, slots).mapInArrow(work, "id long").collect()
-session.stop()
-"""
 
 
-def test_work_brings_executors_where_they_come_and_go() -> None:
-    """Spark asks for executors while tasks wait for one."""
+def test_executors_leave_while_nothing_comes_and_grow_with_a_backlog(place: Place) -> None:
+    topic, partitions, log = f"{place.database}.shop.t", range(8), place.folder / "log"
+    place.kafka.create_topic(topic, len(partitions))
+    load, most = Load(place.kafka.bootstrap, [topic], partitions), 0
+    load.spread(100)
     with cluster(workers=2, cores=2, memory="2g") as spark:
-        found = subprocess.run(
-            [sys.executable, "-c", _GROWING, spark.url], cwd=ROOT, capture_output=True, text=True, timeout=240
-        )
-    assert found.returncode == 0, found.stderr
-    offered = [int(slots) for slots in found.stdout.split()]
-    assert offered[0] == 1
-    assert offered[-1] == 3
+        settings = {"chunk_offsets": 500, "max_offsets_per_trigger": 100_000}
+        config = place.config(topic, "t", spark={"master": spark.url, "conf": _COMING_AND_GOING}, **settings)
+        assert inside("init", config, "--apply").returncode == 0
+        with running_job(config, log, []) as job:
+            for events in (0, 100, 400_000):
+                load.spread(events)
+                while place.count("t FINAL") < load.sent or spark.executors():
+                    assert job.poll() is None, log.read_text(encoding="utf-8")
+                    most = max(most, len(spark.executors()))
+                    time.sleep(0.2)
+    assert most == 3
+    [row] = place.rows("SELECT count() AS n, uniqExact(id) AS ids, max(id) AS last FROM {db}.t FINAL")
+    assert row == {"n": load.sent, "ids": load.sent, "last": load.sent}

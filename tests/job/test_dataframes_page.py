@@ -13,7 +13,9 @@ from tests.support.sink import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8"), re.DOTALL)
+PAGE = (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+[DDL] = re.findall(r"```sql\n(CREATE TABLE .*?);\n```", PAGE, re.DOTALL)
 
 
 def example(name: str) -> str:
@@ -37,8 +39,9 @@ def test_the_page(kind: str, request: pytest.FixtureRequest, shelf: Shelf, monke
         {"id": 7, "status": "paid", "_change_type": "update_postimage", "_commit_version": 2},
     ]
     pq.write_table(pa.Table.from_pylist(rows), feed)
-    for table in ("orders", "ch_sink_ledger"):
-        shelf.client.command(f"TRUNCATE TABLE {shelf.database}.{table}")
+    shelf.client.command(f"TRUNCATE TABLE {shelf.database}.ch_sink_ledger")
+    shelf.client.command(f"DROP TABLE {shelf.database}.orders SYNC")
+    shelf.client.command(DDL.replace("shop.", f"{shelf.database}."))
     exec(example("changes("), {"spark": spark, "feed": feed, **given})
     assert shelf.rows() == {7: "paid"}
     stored = shelf.count()

@@ -1,6 +1,7 @@
 """``init``, ``check`` and ``status`` against a local Kafka and the embedded ClickHouse."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import fresh_topic, produce
+from tests.support.sink import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 
 STREAM = "mariadb-json_schema-kc"
+RESYNC = (ROOT / "docs" / "resync.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -234,14 +237,12 @@ def test_an_empty_topic_gives_no_table(config, kafka, capsys):
     assert "holds no record" in capsys.readouterr().err
 
 
-def test_an_empty_topic_of_a_table_made_by_hand(config, kafka, client, database, capsys):
+def test_an_empty_topic_of_the_table_that_the_page_makes_by_hand(config, kafka, client, database, capsys):
     empty = fresh_topic("empty")
     kafka.create_topic(empty, 1)
     path = config(topic=empty)
-    client.command(
-        f"CREATE TABLE {database}.kc (id Int64, a String, _version UInt128, _is_deleted UInt8) "
-        "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
-    )
+    [ddl] = re.findall(r"```sql\n(CREATE TABLE .*?);\n```", RESYNC, re.DOTALL)
+    client.command(ddl.replace("shop.orders", f"{database}.kc"))
     assert leave("init", path, "--apply") == 0
     assert "its key is taken to be id. Run init again" in capsys.readouterr().err
     made = {str(row["name"]) for row in client.rows(f"SHOW TABLES FROM {database}")}

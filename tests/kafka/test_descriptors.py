@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.clickhouse import Client, create_statement, execute
+from ch_sink.clickhouse import Client, execute
 from ch_sink.config import load
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
 from tests.support.sink import config_file
+from tests.support.state_tables import create_statement
 
 pytestmark = [pytest.mark.integration]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.clickhouse import ClickHousePending, Client, create_statement, execute
+from ch_sink.clickhouse import ClickHousePending, Client, execute
 from ch_sink.config import load
 from ch_sink.errors import DataLoss
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
@@ -18,6 +18,7 @@ from ch_sink.wiring.tasks import batch_decoder, task_ports
 from tests.support.fixtures import Recorded
 from tests.support.kafka import fresh_topic, produce
 from tests.support.sink import config_file
+from tests.support.state_tables import create_statement
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
 

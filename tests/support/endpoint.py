@@ -16,8 +16,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, create_statement, disconnect, execute
+from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, disconnect, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from tests.support.state_tables import create_statement
 
 __all__ = [
     "Fenced",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, create_statement, detect, execute
+from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, detect, execute
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.decode import decoder_for
 from ch_sink.model.change import Records
@@ -23,6 +23,7 @@ from ch_sink.trust.verify import verified
 from tests.support.choose import some
 from tests.support.hand import Event
 from tests.support.hand_tables import APPEND, OWN, WINDOW, insert
+from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
 from tests.support.trust import TopicInMemory
 

@@ -11,7 +11,6 @@ from ch_sink.clickhouse import (
     ClickHousePending,
     ClickHouseWriter,
     Client,
-    create_statement,
     detect,
     execute,
 )
@@ -28,6 +27,7 @@ from ch_sink.trust.subject import Subject
 from tests.support.hand_tables import OWN
 from tests.support.machine_model import Rows, Shop, applied
 from tests.support.machine_parts import Copies, Known, SourceRows, Wrong, differing
+from tests.support.state_tables import create_statement
 from tests.support.trust import TopicInMemory
 
 __all__ = ["COLLAPSING", "Copies", "Stand", "Wrong", "differing"]

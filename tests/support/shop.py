@@ -12,13 +12,14 @@ from typing import Any
 import yaml
 from confluent_kafka import Producer
 
-from ch_sink.clickhouse import Client, create_statement, detect, execute
+from ch_sink.clickhouse import Client, detect, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.model.policy import policy_of
 from ch_sink.table.views import view_of
 from tests.support.hand import mysql
 from tests.support.hand_tables import APPEND, OWN
+from tests.support.state_tables import create_statement
 
 __all__ = ["STATE_TABLES", "Shop", "changing"]
 

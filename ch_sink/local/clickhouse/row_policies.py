@@ -175,16 +175,6 @@ def role_mark(role: str) -> str:
     return f" role={role};"
 
 
-_CONSTRAINTS = "".join(
-    f"<{name}><const/></{name}>"
-    for name in (
-        *("additional_table_filters", "additional_result_filter", "parallel_replicas_custom_key"),
-        *("format_schema", "format_template_row", "format_template_resultset"),
-    )
-)
-"""Settings whose values name a file, or are expressions that are never seen as part of a statement."""
-
-
 def users_xml(filters: Iterable[tuple[str, str, str]]) -> str:
     """The users file: the one user ``default``, and a filter for each (database, table, condition)."""
     databases: dict[str, dict[str, str]] = {}
@@ -197,8 +187,8 @@ def users_xml(filters: Iterable[tuple[str, str, str]]) -> str:
         for database, tables in databases.items()
     )
     return (
-        f"<clickhouse><profiles><default><implicit_select>0</implicit_select><constraints>{_CONSTRAINTS}</constraints>"
-        "</default></profiles><quotas><default/></quotas><users><default>"
+        "<clickhouse><profiles><default><implicit_select>0</implicit_select></default></profiles>"
+        "<quotas><default/></quotas><users><default>"
         "<password/><networks><ip>::/0</ip></networks><profile>default</profile><quota>default</quota>"
         "<access_management>1</access_management><named_collection_control>1</named_collection_control>"
         f"<databases>{inner}</databases></default></users></clickhouse>\n"

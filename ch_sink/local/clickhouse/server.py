@@ -164,6 +164,7 @@ class ClickHouseEndpoint:
 
     def start(self) -> None:
         """Take the directory, open the engine and listen."""
+        self._expect_password()
         try:
             self.engine.private.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -188,6 +189,14 @@ class ClickHouseEndpoint:
             raise
         self.port = self._listener.server_address[1]
         self._lock.describe(f"at {self.url}")
+
+    def _expect_password(self) -> None:
+        """Raises ConfigError if other machines could use the engine, which reads and writes the user's files."""
+        if not self._password and not self.host.startswith("127.") and self.host not in ("localhost", "::1"):
+            raise ConfigError(
+                f"whoever reaches {self.host} could read and write this user's files by SQL",
+                hint="Set a password in CH_SINK_SERVER_PASSWORD, or leave --host at 127.0.0.1.",
+            )
 
     def serve_forever(self) -> None:
         """Answer requests until ``stop`` is called from another thread."""
@@ -307,7 +316,7 @@ def run(
 
     Raises ConfigError when it cannot start.
     """
-    # The engine looks for relative paths here. There are only folders.
+    # The engine takes an unknown table for a file of this folder, which has only folders.
     os.chdir("/")
     endpoint.start()
     try:

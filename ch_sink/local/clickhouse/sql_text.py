@@ -7,9 +7,8 @@ quoted identifiers, comments, heredocs, brackets) answers them; the engine parse
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -179,81 +178,6 @@ def _closing(text: bytes, opening: int) -> int:
         elif token.text == b")" and token.depth == depth:
             return opening + token.end
     return len(text)
-
-
-_OUTSIDE = frozenset(
-    # Files
-    "file filecluster filesystem loop disk sqlite embeddedrocksdb iceberglocal deltalakelocal paimonlocal "
-    # other servers
-    "url urlcluster http s3 s3cluster s3queue gcs oss cosn azureblobstorage azureblobstoragecluster hdfs hdfscluster "
-    "iceberg icebergs3 icebergazure deltalake deltalakes3 hudi remote remotesecure mysql postgresql mongodb redis "
-    "odbc jdbc kafka nats rabbitmq ytsaurus arrowflight "
-    # programs
-    "executable executablepool python".split()
-)
-"""Table functions, engines, backups and sources of dictionaries that reach beyond the data directory. Kafka's engine
-only consumes with a view, but connects to the address that it is given."""
-_ESCAPED = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
-_CLAUSES = frozenset(
-    "select from join where prewhere group order having limit settings format union on using values with set".split()
-)
-_IN_PLACE = ("from", "join", ",")
-
-
-def leads_outside(text: bytes, parameters: Mapping[str, str]) -> str | None:
-    """What in a statement leads out of the data directory; None if nothing does.
-
-    That is a call by one of these names, or a path in a table's place, which the database ``default`` reads as a file:
-    an identifier, a string, or the value of one of ``parameters`` where the statement has an identifier's.
-    """
-    before = last = name = ""
-    clauses: dict[int, str] = {}
-    for token in tokens(text):
-        word = token.text.decode(errors="replace").lower()
-        if token.text == b"(":
-            if name.lower() in _OUTSIDE and before not in (".", "into", "table"):
-                return f"{name}()"
-            clauses.pop(token.depth + 1, None)
-        if word == "table" and last in ("describe", "desc"):
-            continue  # what follows may be a call
-        if word in _CLAUSES:
-            clauses[token.depth] = word
-        named = _name(token)
-        if named.lower() in _OUTSIDE and "engine" in (last, before if last == "=" else ""):
-            return f"the engine {named}"
-        if token.kind == "quoted":
-            path = named
-        elif token.kind == "string" and (
-            (last in _IN_PLACE and clauses.get(token.depth) in _IN_PLACE) or (last == "=" and before[:6] == "param_")
-        ):
-            path = _unescaped(token)
-        elif word == "identifier" and last == ":":
-            path = parameters.get(f"param_{before}", "")
-        else:
-            path = ""
-        if _is_path(path):
-            return "a path in a table's place"
-        before, last, name = last, word, named
-    return None
-
-
-def _is_path(name: str) -> bool:
-    """Whether files may have this name: one that exists, or a pattern in a folder that does."""
-    fixed = re.split(r"[*?{\[]", name, maxsplit=1)[0]
-    return "/" in name and (os.path.exists(name) or (fixed != name and os.path.isdir(os.path.dirname(fixed) or ".")))
-
-
-def _name(token: Token) -> str:
-    """The name that a word or a quoted identifier means, empty for any other token."""
-    if token.kind == "word":
-        return token.text.decode(errors="replace")
-    return _unescaped(token) if token.kind == "quoted" else ""
-
-
-def _unescaped(token: Token) -> str:
-    """What is between the quotes."""
-    found = _ESCAPED.sub(lambda m: bytes.fromhex(m[1][1:].decode()) if len(m[1]) > 1 else m[1], token.text[1:-1])
-    return found.decode(errors="replace").replace("\0", "")
 
 
 def quote_string(value: str) -> str:

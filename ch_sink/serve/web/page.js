@@ -1,7 +1,7 @@
 "use strict";
 
 const STATES = ["stopped", "waiting", "paused", "opening", "idle", "running", "done"];  // the worst first
-const REFRESH = 2000, HOUR = 3600, STEP = 10;
+const REFRESH = 2000, HOUR = 3600, SHORTEST = 300, STEP = 10;
 const $ = id => document.getElementById(id);
 let streams = [], charts = null, shown = null, token = "", compared = null;
 
@@ -54,12 +54,18 @@ function tiles(place, figures) {
 const lags = stream => (stream.history || []).map(point => [point[0], point[3]]);
 const rates = stream => (stream.history || []).map(point => [point[0], point[1] / STEP]);
 
+// Plots show the last hour, or what there is of it: a job that started a moment ago fills them, too.
+function period() {
+  const end = Date.now() / 1000, first = Math.min(...streams.flatMap(one => (one.history || []).slice(0, 1).map(point => point[0])));
+  return [Math.max(end - HOUR, Math.min(first, end - SHORTEST)), end];
+}
+
 function spark(points, name) {
-  const NS = "http://www.w3.org/2000/svg", end = Date.now() / 1000, high = Math.max(1, ...points.map(point => point[1]));
+  const NS = "http://www.w3.org/2000/svg", [start, end] = period(), high = Math.max(1, ...points.map(point => point[1]));
   const svg = document.createElementNS(NS, "svg"), path = document.createElementNS(NS, "path");
   svg.setAttribute("viewBox", "0 0 360 100"); svg.setAttribute("preserveAspectRatio", "none"); svg.setAttribute("class", "spark");
   svg.setAttribute("role", "img"); svg.setAttribute("aria-label", `${name}: highest ${short(high)} in the last hour`);
-  const at = points.map(([time, value]) => `${((time - end + HOUR) / 10).toFixed(1)} ${(97 - 92 * value / high).toFixed(1)}`);
+  const at = points.map(([time, value]) => `${(360 * (time - start) / (end - start)).toFixed(1)} ${(97 - 92 * value / high).toFixed(1)}`);
   if (at.length > 1) path.setAttribute("d", `M${at[0].split(" ")[0]} 100 L${at.join(" L")} L${at[at.length - 1].split(" ")[0]} 100 Z`);
   svg.append(path);
   return svg;
@@ -123,7 +129,7 @@ function chart(place, points, unit) {
   const value = (_, one) => one === null || one === undefined ? "–" : `${one.toLocaleString("en", {maximumFractionDigits: 1})} ${unit}`;
   return new uPlot({
     width: place.clientWidth, height: 200, cursor: {y: false, points: {size: 7}},
-    scales: {x: {time: true, range: () => { const end = Date.now() / 1000; return [end - HOUR, end]; }}, y: {range: (_, low, high) => [0, Math.max(1, high) * 1.05]}},
+    scales: {x: {time: true, range: period}, y: {range: (_, low, high) => [0, Math.max(1, high) * 1.05]}},
     axes: [{...axis, values: (_, times) => times.map(at => clock(at * 1000).slice(0, 5))}, {...axis, size: 56, values: (_, marks) => marks.map(short)}],
     series: [{label: "at", value: (_, at) => at === null ? "–" : clock(at * 1000)}, {label: unit, stroke: colour("--accent"), fill: colour("--fill"), width: 1.5, points: {show: false}, value}],
   }, points, place);

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from ch_sink.clickhouse import ClickHouseLedger, Client, create_statement, execute
+from ch_sink.clickhouse import ClickHouseLedger, Client, execute
 from ch_sink.clickhouse import ledger as ask
 from ch_sink.clickhouse.ledger_folds import RESULTS_BY_PLACE, SUMMARIES
 from ch_sink.clickhouse.ledger_table import NEWEST_CLAIM, PROGRESS_OF
 from ch_sink.ports import FinishedRange
 from ch_sink.stream.summaries import KEEP
+from tests.support.state_tables import create_statement
 
 pytestmark = pytest.mark.integration
 

@@ -226,3 +226,32 @@ def test_tables_that_lose_rows_or_store_no_differences_have_no_rollups(
 ) -> None:
     with pytest.raises(TableError, match=said):
         planned_rollups(client, table_of(client, database, engine, rest), [choice()], ColumnPolicy())
+
+
+def test_a_column_with_a_ttl_of_its_own_is_refused_where_a_rollup_uses_it(client: Client, database: str) -> None:
+    table = table_of(client, database)
+    client.command(f"ALTER TABLE {database}.t MODIFY COLUMN small TTL day + INTERVAL 1 DAY")
+    with pytest.raises(TableError, match=r"rollups\.r\.sum\.x names column 'small', whose TTL replaces values"):
+        planned_rollups(client, table, [choice(sums=(("x", "small + 1"),))], ColumnPolicy())
+    assert planned_rollups(client, table, [choice(sums=(("x", "amount"),))], ColumnPolicy())
+
+
+def test_a_rollup_is_another_one_where_its_expressions_mean_something_else(client: Client, database: str) -> None:
+    made = choice(by=(("s", "length(secret)"),))
+
+    def definition(of: Client = client) -> str:
+        return planned_rollups(of, detect(client, database, "t", policy_of()), [made], ColumnPolicy())[0].definition
+
+    table_of(client, database)
+    first = definition()
+    assert definition() == definition(Client(client.settings)) == first
+    saturating = (("date_time_overflow_behavior", "saturate"),)
+    assert definition(Client(replace(client.settings, settings=saturating))) != first
+    client.command(f"ALTER TABLE {database}.t MODIFY COLUMN secret FixedString(10)", settings={"mutations_sync": 2})
+    assert definition() != first
+
+
+def test_a_time_without_a_zone_is_of_the_servers_day_whatever_the_session_says(client: Client) -> None:
+    elsewhere = Client(replace(client.settings, settings=(("session_timezone", "Pacific/Kiritimati"),)))
+    moment = "SELECT toString(toDate(toDateTime64(1700000000, 3))) AS day, timezone() AS zone"
+    assert elsewhere.rows(moment) == client.rows(moment)

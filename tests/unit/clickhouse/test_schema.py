@@ -1,13 +1,17 @@
 """Detection and DDL against the real engine."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ch_sink.clickhouse import Client, create_statement, detect, execute, server_facts
+from ch_sink.clickhouse import Client, detect, execute, server_facts
 from ch_sink.errors import AccessDenied, ClickHouseError, TableError, TableNotFound
 from ch_sink.model.policy import policy_of
+from ch_sink.table.ddl import state_table
 from ch_sink.table.model import Family
+from ch_sink.table.spec import TableSpec
+from tests.support.state_tables import create_statement
 
 
 def test_a_table_is_detected_with_its_keys_columns_and_window(client: Client, database: str) -> None:
@@ -95,10 +99,13 @@ def test_the_sinks_own_tables_can_be_made_twice(client: Client, database: str, n
 
 @pytest.mark.parametrize("name", ["ledger", "dead_letters", "handover", "pending"])
 def test_the_sinks_own_tables_as_replicated_ones(name: str) -> None:
-    sql = create_statement(name, "d", name, cluster="c", replica_path="/ch/{shard}/d/t")
+    spec = TableSpec("d", "t", cluster="c", replication="path")
+    sql = state_table(name, spec)
     assert "ON CLUSTER `c`" in sql
-    assert "ENGINE = ReplicatedReplacingMergeTree('/ch/{shard}/d/t', '{replica}', " in sql
-    assert "ENGINE = ReplicatedReplacingMergeTree(" in create_statement(name, "d", name, replica_path="")
+    assert "ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/{database}/{table}', '{replica}', " in sql
+    by_server = state_table(name, replace(spec, replication="server"))
+    assert "ENGINE = ReplicatedReplacingMergeTree(" in by_server
+    assert "'{replica}'" not in by_server
     assert "ENGINE = ReplacingMergeTree(" in create_statement(name, "d", name)
 
 

@@ -16,7 +16,7 @@ from ch_sink.pipeline.grouping import group_token
 from ch_sink.pipeline.plans import OpenedSwap, Plan, Waiting
 from ch_sink.ports import Fence, Insert
 from ch_sink.stream.run_task import Held, store_held
-from ch_sink.stream.tasks import RangeDone, tried
+from ch_sink.stream.tasks import RangeDone, Task, TaskResult, tried
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import Fault, LocalBatch, local_runner
 from ch_sink.testing.kills import What
@@ -87,6 +87,31 @@ def test_an_execution_that_wakes_up_late_stores_nothing() -> None:
         fed.stream.ledger.begin("id", partition, woken[0][0].task.claim, "release")
     store_held(woken[0])
     assert all(isinstance(one.done.failure, LedgerConflict) for one in woken[0])
+    assert fed.view() == {}
+
+
+def test_an_execution_that_begins_late_stores_nothing_though_later_ones_are_not_registered() -> None:
+    """Spark has run its tasks again before they began, and a later batch was stored together."""
+    fed = Fed("collapsing")
+    one_each(fed)
+    frozen: list[Task] = []
+
+    def again(tasks: Sequence[Task]) -> list[TaskResult]:
+        frozen.extend(tasks)
+        return [fed.runner._finished(tried(task, 1)) for task in tasks]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fed.runner, "_execute", again)
+        fed.all()
+    for partition in range(5):
+        fed.send(partition, mysql("d", {"id": partition}, {"id": partition, "big": f"v{partition}"}, None, 200))
+    fed.sent.clear()
+    fed.all()
+    assert fed.sent == [[0, 1, 2, 3, 4]]
+    for task in frozen:
+        late = fed.runner._finished(task)
+        assert isinstance(late, RangeDone)
+        assert isinstance(late.failure, LedgerConflict)
     assert fed.view() == {}
 
 

@@ -166,13 +166,6 @@ def test_collapsing_tables_need_kafka_keys_or_one_partition(engine: ClickHouse, 
     assert keyless_finding(table, partitions=1) is None
 
 
-def test_whole_before_images_settle_tables_without_key(engine: ClickHouse) -> None:
-    table = make(engine, "MergeTree ORDER BY id" + WINDOW)
-    assert "before images" in of(check_table(table, [], ChangePolicy(), whole_before=False), "fail")
-    findings = check_table(table, [], ChangePolicy(), whole_before=True)
-    assert {f.level for f in findings} == {"ok"}
-
-
 def test_the_window_must_hold_two_batches(engine: ClickHouse) -> None:
     table = make(engine, "CollapsingMergeTree(sign) ORDER BY id SETTINGS non_replicated_deduplication_window = 500")
     assert of(check_table(table, ["id"], ChangePolicy(), inserts_per_batch=200), "warn") == {}
