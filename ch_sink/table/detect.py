@@ -1,8 +1,8 @@
 """Detection of the target table: the query to run, and the facts from its row.
 
-``DETECT_SQL`` is one query over ``system.tables`` and ``system.columns``, with the parameters ``database`` (empty for the
-current one) and ``table``. Its columns, and those of ``DEFAULTS_SQL`` where :func:`needs_defaults` says so, are those of
-:class:`TableRow`. A Distributed table needs a second run for the local table that :func:`local_table` names.
+``DETECT_SQL`` is one query over ``system.tables`` and ``system.columns``, with the parameters ``database`` (empty for
+the current one) and ``table``. Its columns, and those of ``DEFAULTS_SQL`` where :func:`needs_defaults` says so, are
+those of :class:`TableRow`. A Distributed table needs a second run for the local table that :func:`local_table` names.
 """
 
 import re
