@@ -144,7 +144,8 @@ class Changes:
         reached = stream.progress(known)
         spans = {b: Span(at := reached.get(b, 0), at + count, count) for b, (count, _) in found.items()}
         least = {b: number for b, (_, number) in found.items()}
-        return spans, ChangeRows(rows, spans, self._config, self._keys, frozenset(self._ignored_nulls), least)
+        ignored, kinds = frozenset(self._ignored_nulls), dict(rows.dtypes)
+        return spans, ChangeRows(self._config, spans, least, self._keys, ignored, kinds).of(rows)
 
     def _expect_order(self, rows: "DataFrame") -> None:
         """Raises ConfigError where nulls keep values and it is unknown which of two changes of a row comes later.

@@ -52,6 +52,8 @@ def rows_of(session: Any, shelf: Shelf) -> int:
 def test_changes_are_applied_once_in_whatever_batches(session: Any, shelf: Shelf) -> None:
     apply = changes(config(shelf), **DELTA)
     apply(frame(session, FEED[40:]), 0)
+    [found] = shelf.client.rows(f"SELECT uniqExact(_part) AS parts FROM {shelf.database}.orders")
+    assert found["parts"] == 1, "all groups of keys share an insert"
     apply(frame(session, FEED), 1)
     assert shelf.rows() == TRUTH
     stored, recorded = shelf.count(), rows_of(session, shelf)
