@@ -63,7 +63,10 @@ class Looks:
     def answered(self, answer: Answered) -> Looked:
         """The streams of a question for which its answer still holds."""
         question = self._open.pop(answer.cluster)
-        missing = StreamFailed("the broker gave no answer for this topic")
+        missing = StreamFailed(
+            "the broker gave no answer for this topic",
+            hint="Check that the topic exists, then run `ch_sink resume CONFIG`.",
+        )
         return [
             (stream, answer.topics.get(stream.topic, missing))
             for stream, turn in question.streams

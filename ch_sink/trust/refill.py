@@ -38,7 +38,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """One stream whose table is to be filled."""
+    """One stream whose table is filled."""
 
     subject: Subject
     states: StreamStates
@@ -208,7 +208,7 @@ def compared(refill: Refill, new: NewTable) -> Moved:
 
 @contextmanager
 def new_table(refill: Refill, shape: Shape | None, say: Say, *, begun: bool) -> Iterator[NewTable]:
-    """The table that shall take the place of the stream's, empty. If the context fails, it is dropped.
+    """The empty table that will replace the stream's. If the context fails, it is dropped.
 
     ``begun``: whether the stream has read something, and may have kept values of rows that changed their key.
     """

@@ -125,7 +125,7 @@ class Report:
         keys = counted(self.unpaired, "key")
         return (
             f"the signs of {keys} sum up neither to 0 nor to 1, so readers may see rows that are gone or twice: fill "
-            "the table anew by `ch_sink resync CONFIG --apply`"
+            "the table again with `ch_sink resync CONFIG --apply`"
         )
 
     @property

@@ -164,7 +164,7 @@ class _Way:
     topic: TopicState
     against: Literal["source", "topic"]
     known: TopicFacts | None
-    """What is to be noted of the topic if the stream has read nothing of it."""
+    """What to note about the topic if the stream has read nothing of it."""
     shape: Shape | None = None
     """Another shape of the new table."""
 
@@ -186,7 +186,9 @@ def _expect_empty(refill: Refill, topic_id: str) -> None:
     subject = refill.subject
     table = subject.table.qualified
     if subject.reached(topic_id).applied:
-        raise StreamFailed(f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Begin again.")
+        raise StreamFailed(
+            f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Run the command again."
+        )
     if has_rows(subject.client, subject.table):
         raise StreamFailed(
             f"{table} has rows, and stream {refill.stream!r} has read nothing of topic {refill.subject.settings.topic}",
@@ -393,7 +395,7 @@ def _expect_same_shape(refill: Refill) -> None:
     table = refill.subject.table
     now = detect(refill.subject.client, table.database, table.name, refill.subject.settings.policy)
     if [(c.name, c.type) for c in now.columns] != [(c.name, c.type) for c in table.columns]:
-        raise StreamFailed(f"{table.qualified} got other columns in the meantime", hint="Begin again.")
+        raise StreamFailed(f"{table.qualified} got other columns in the meantime", hint="Run the command again.")
 
 
 def _expect_whole(refill: Refill, topic: TopicState) -> None:
