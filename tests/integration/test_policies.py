@@ -147,6 +147,6 @@ def test_init_makes_no_policy_that_the_server_applies_before_final(clickhouse: E
     under = Client(settings_for(clickhouse.url, settings=(("apply_row_policy_after_final", "0"),)))
     looked = seen_topic([(b'{"id":1}', ROW, None)])
     with pytest.raises(TableError, match=r"readers would see deleted rows again, also in t_current") as refused:
-        plan_init(config(), looked, under, roles=("readers",))
-    assert "--row-policy" in (refused.value.hint or "")
+        plan_init(config(init={"row_policy_roles": ["readers"]}), looked, under)
+    assert "init.row_policy_roles" in (refused.value.hint or "")
     under.close()
