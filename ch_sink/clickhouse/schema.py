@@ -17,7 +17,7 @@ from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
-from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
+from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.arrow import arrow_type, carried
@@ -220,11 +220,22 @@ def server_facts(client: Client, table: TargetTable | None = None) -> ServerFact
     Raises ClickHouseError.
     """
     server = client.rows(SERVER_SQL, doing="read the server's settings")[0]
-    policies: Sequence[dict[str, Any]] | None = None
-    if table is not None:
-        try:
-            where = {"database": table.database, "table": table.name}
-            policies = client.rows(POLICIES_SQL, where, doing="read the row policies")
-        except (AccessDenied, ClickHouseError):
-            policies = None
+    policies = _policies(client, table) if table is not None else None
     return ServerFacts.from_rows(server, policies, fixed_settings(client))
+
+
+def _policies(client: Client, table: TargetTable) -> Sequence[dict[str, Any]] | None:
+    """The row policies of a table; None if this user may not see them."""
+    where = {"database": table.database, "table": table.name}
+    try:
+        return client.rows(POLICIES_SQL, where, doing="read the row policies")
+    except ClickHouseError:
+        return None
+
+
+def expect_unbound(client: Client, table: TargetTable) -> None:
+    """Raises TableError for a row policy that binds the sink's own user, if it may see row policies."""
+    for row in _policies(client, table) or ():
+        policy, user = RowPolicy.of(row), str(row["user"])
+        if policy.concerns(user):
+            raise TableError(policy.binds(user), hint=policy.spare(user, table.qualified))
