@@ -210,7 +210,7 @@ class Job:
         """The stream is read no longer; its claim is released, so that another job may take it."""
         stream.become(phase)
         stream.busy = True
-        self._lanes.start("open", partial(self._work.close, stream))
+        self._lanes.start("open", partial(self._work.close, stream), stream.server)
         self._failed_fast |= self._options.fail_fast and phase not in (Phase.PAUSED, Phase.LEFT)
 
     def _discover(self) -> None:
@@ -223,9 +223,9 @@ class Job:
         """Begin to open streams that are due: each in its own thread, since it is all waiting for answers."""
         now = self._lanes.now()
         for stream in self.streams:
-            if self._opens(stream) and stream.pace.due <= now and self._lanes.free("open"):
+            if self._opens(stream) and stream.pace.due <= now and self._lanes.free("open", stream.server):
                 stream.begin_opening()
-                self._lanes.start("open", partial(self._work.open, stream))
+                self._lanes.start("open", partial(self._work.open, stream), stream.server)
 
     def _opens(self, stream: JobStream) -> bool:
         """Whether the stream is to be opened when it is due."""
@@ -343,8 +343,7 @@ class Job:
             return 0.0
         now = self._lanes.now()
         waits: list[float] = []
-        if self._lanes.free("open"):
-            waits += [s.pace.due - now for s in self.streams if self._opens(s)]
+        waits += [s.pace.due - now for s in self.streams if self._opens(s) and self._lanes.free("open", s.server)]
         waits += [max(s.pace.due - now, self._looks.wait(s) - now, slot) for s, slot in self._free().items()]
         if not self._discovering:
             waits.append(self._next_discovery - now)

@@ -158,7 +158,7 @@ def test_a_stream_does_not_open_where_a_policy_binds_its_own_user(client: Client
     assert admin.detect()
     client.command(f"CREATE ROW POLICY some_rows ON {database}.t USING id > 5 TO ALL")
     try:
-        with pytest.raises(TableError, match="row policy .* also binds the sink's own user default") as refused:
+        with pytest.raises(TableError, match=r"row policy .* also binds the sink's own user default") as refused:
             admin.detect()
         assert "TO ALL EXCEPT `default`" in str(refused.value.hint)
     finally:
