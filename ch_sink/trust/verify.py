@@ -196,7 +196,7 @@ class Comparison:
         subject, options = self.subject, self.options
         self.beyond = ""
         if not self.from_source:
-            self.beyond = unjudged(subject.ledger, self.topic, subject.key, subject.client, self.shadow.table)
+            self.beyond = unjudged(subject, self.topic)
         if self.beyond:
             _expect_whole(self.fold.letters.of_kind("unresolved"))
         self.left_out = tuple(c.name for c in chosen_columns(subject, options) if c not in compared)

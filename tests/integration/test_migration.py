@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from ch_sink.cli.init import Choices, apply_plan, plan_one
+from ch_sink.cli.init import apply_plan, plan_one
 from ch_sink.cli.output import Output
 from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, ClickHouseTableAdmin, Client, detect
 from ch_sink.config import Config
@@ -172,7 +172,7 @@ class Move:
     def init(self) -> None:
         """`ch_sink init FILE --apply`."""
         records = records_of(HISTORY)
-        plan = plan_one(Output(), self.config, examine([records], "t", self.config.policy()), self.client, Choices())
+        plan = plan_one(Output(), self.config, examine([records], "t", self.config.policy()), self.client)
         apply_plan(Output(), self.client, plan, quiet=True)
 
     def feed(self) -> Feed:
