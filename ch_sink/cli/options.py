@@ -135,7 +135,7 @@ def streams_again(paths: list[Path], overrides: list[str] | None) -> "Sequence[C
 
 
 def watch_topics(jobs: "list[Job]", reload: "Callable[[], list[Job]]", only: str | None = None) -> "TopicWatch":
-    """What finds the streams of all files, now and while a job runs. Raises ConfigError.
+    """A watch that finds the streams of all files, now and while a job runs. Raises ConfigError.
 
     ``reload``: reads the files again.
     """

@@ -190,7 +190,7 @@ class TopicWatch:
 
 
 def _said_of(jobs: Sequence[Job], config: Config) -> Config | None:
-    """What the files say of a stream's topic; names are templates."""
+    """A stream's settings as the files state them; names are templates."""
     topic, brokers = config.kafka.topic, config.kafka.bootstrap
     for job in jobs:
         has = job.topics.among([topic]) if job.topics is not None else job.usual.kafka.topic == topic

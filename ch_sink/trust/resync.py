@@ -71,7 +71,7 @@ class Resynced:
     size: int = 0
     """Bytes on disk that the table has, which is about what the new one needs; 0 if that is not known."""
     shape: tuple[str, ...] = ()
-    """What the new table has otherwise than the stream's."""
+    """How the new table differs from the stream's."""
     moved: "Moved | None" = None
     """How the rows of the new table differ from those of the former one, shortly before the exchange."""
     lacking: int = 0
