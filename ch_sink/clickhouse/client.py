@@ -130,17 +130,17 @@ class Client:
 
     def is_replicated(self, database: str, name: str) -> bool:
         """Whether the table is a Replicated one. Raises ClickHouseError."""
-        place = (database, name)
-        if place not in self._replicated:
+        if (database, name) not in self._replicated:
+            # With the sink's own tables beside it, which are asked for next.
             found = self.rows(
-                "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {name:String}",
+                "SELECT name, engine FROM system.tables WHERE database = {database:String} "
+                "AND (name = {name:String} OR startsWith(name, 'ch_sink_'))",
                 {"database": database, "name": name},
                 doing=f"inspect the engine of {database}.{name}",
             )
-            if not found:
-                return False
-            self._replicated[place] = str(found[0]["engine"]).startswith("Replicated")
-        return self._replicated[place]
+            for row in found:
+                self._replicated[database, str(row["name"])] = str(row["engine"]).startswith("Replicated")
+        return self._replicated.get((database, name), False)
 
     def total_replicas(self, table: Stored) -> int:
         """How many replicas the table has, whether they are up or not; 1 if it is not replicated."""
