@@ -89,13 +89,13 @@ class Application:
                 self._slots = self._executor.slots
         return self._slots
 
-    def execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
-        """See Execute. Raises SparkLost, from then on always, if Spark runs no tasks any more."""
+    def execute(self, tasks: Sequence[Task], most: int | None = None) -> list[TaskResult]:
+        """See ExecuteWithin. Raises SparkLost, from then on always, if Spark runs no tasks any more."""
         self._needed = True
         executor = self._ready()
         try:
             with self._call(), _watched(executor):
-                return executor(tasks)
+                return executor(tasks, most)
         except ChSinkError:
             raise
         except Exception as error:

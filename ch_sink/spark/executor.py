@@ -33,9 +33,9 @@ class SparkExecutor:
     tag: str = field(default_factory=lambda: f"ch_sink-{uuid.uuid4().hex[:12]}")
     """Marks this application's Spark jobs among those of others in the same context."""
 
-    def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
-        """See Execute."""
-        groups = packed(tasks, self.slots)
+    def __call__(self, tasks: Sequence[Task], most: int | None = None) -> list[TaskResult]:
+        """See ExecuteWithin."""
+        groups = packed(tasks, self.slots, most)
         work = [[(self.configs[tasks[n].stream], tasks[n]) for n in group] for group in groups]
         sessions.tag(self.spark, self.tag)
         sessions.describe(self.spark, _description(tasks))

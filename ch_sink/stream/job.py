@@ -46,7 +46,7 @@ from ch_sink.stream.lanes import (
 from ch_sink.stream.pace import Slots
 from ch_sink.stream.roster import Roster
 from ch_sink.stream.rounds import WriteAll, write_each
-from ch_sink.stream.tasks import Execute
+from ch_sink.stream.tasks import ExecuteWithin
 from ch_sink.stream.turn import Looked, Looks, Turn
 
 log = logging.getLogger("ch_sink")
@@ -107,7 +107,7 @@ class Job:
     def __init__(
         self,
         streams: Sequence[JobStream],
-        execute: Execute,
+        execute: ExecuteWithin,
         lanes: Lanes,
         options: JobOptions,
         roster: Roster,
@@ -145,8 +145,7 @@ class Job:
                 self._follow()
                 self._discover()
                 self._open()
-                if not self._slots.wait():
-                    self._turn()
+                self._turn()
                 rest = min(_REST * (self._lanes.now() - began), _LOOK)
                 self._take(self._pause())
                 until = self._lanes.now() + rest
@@ -235,14 +234,16 @@ class Job:
     def _turn(self) -> None:
         """Ask for the topics of all streams that are due; start a batch of those of which it is known what to read."""
         now = self._lanes.now()
-        due = [s for s in self._free() if s.pace.due <= now]
+        due = [s for s, wait in self._free().items() if s.pace.due <= now and not wait]
         opened = [(s, s.reading.at_opening[0]) for s in due if s.reading.at_opening is not None]
         self._plan([*opened, *self._looks.ask([s for s in due if s.reading.at_opening is None])])
 
-    def _free(self) -> list[JobStream]:
-        """The streams of which a batch can begin."""
-        free = {server: self._lanes.free("batch", server) for server in {s.server for s in self.streams}}
-        return [s for s in self.streams if s.phase is Phase.LIVE and not s.busy and free[s.server]]
+    def _free(self) -> dict[JobStream, float]:
+        """The streams of which a batch can begin, each with the seconds until there is a slot for it."""
+        servers = {s.server for s in self.streams}
+        waits = {server: self._slots.wait(server) for server in servers if self._lanes.free("batch", server)}
+        live = (s for s in self.streams if s.phase is Phase.LIVE and not s.busy)
+        return {s: waits[s.server] for s in live if s.server in waits}
 
     def _plan(self, looked: Looked) -> None:
         """Start a batch of those of these streams that have something to read."""
@@ -260,8 +261,10 @@ class Job:
         for failed in turn.failed:
             self._failed(failed)
         for batch in turn.batches:
-            slots = self._slots.expect(sum(map(len, batch.values())))
-            self._lanes.start("batch", partial(self._work.run, batch, slots), next(iter(batch)).server)
+            server = next(iter(batch)).server
+            shared = any(s.server != server for s in self.streams)
+            slots = self._slots.expect(sum(map(len, batch.values())), server, shared=shared)
+            self._lanes.start("batch", partial(self._work.run, batch, slots), server)
 
     # What follows
 
@@ -338,11 +341,11 @@ class Job:
         """How long nothing has to be done unless work ends."""
         if not any(s.busy for s in self.streams) and not self._goes_on:
             return 0.0
-        now, slots = self._lanes.now(), self._slots.wait()
+        now = self._lanes.now()
         waits: list[float] = []
         if self._lanes.free("open"):
             waits += [s.pace.due - now for s in self.streams if self._opens(s)]
-        waits += [max(s.pace.due - now, self._looks.wait(s) - now, slots) for s in self._free()]
+        waits += [max(s.pace.due - now, self._looks.wait(s) - now, slot) for s, slot in self._free().items()]
         if not self._discovering:
             waits.append(self._next_discovery - now)
         if not self._exchanging:

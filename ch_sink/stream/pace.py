@@ -3,7 +3,9 @@
 `Flush`: a stream with few new events waits for more, so that hundreds of small tables do not make as many parts a
 second. `fair_shares`: how many offsets each stream may read in its next batch. `Slots`: when the executor is about to
 have a free slot; only then is it worth asking what a further batch would read, since what was asked for while all slots
-were taken would be old by the time its tasks begin. `Patience`: how long an unavailable server is retried.
+were taken would be old by the time its tasks begin. Where streams have several ClickHouse servers, the calls of one
+leave a slot to the others, since it may hang in all that they take. `Patience`: how long an unavailable server is
+retried.
 """
 
 import math
@@ -12,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ch_sink.stream.tasks import Execute, Task, TaskResult, weight
+from ch_sink.stream.tasks import ExecuteWithin, Task, TaskResult, weight
 
 ACTIVE_SECONDS = 10.0
 """Seconds after its last batch for which a stream counts as active."""
@@ -87,6 +89,9 @@ class Work:
 
     slots: int
     """That it takes."""
+    server: str = ""
+    """The ClickHouse server of its streams."""
+    runs: bool = False
     ends: float = math.inf
     """When its call is expected to end."""
 
@@ -94,35 +99,44 @@ class Work:
 class Slots:
     """An executor whose calls are watched. Used by several threads."""
 
-    def __init__(self, execute: Execute, count: Callable[[], int], now: Callable[[], float]) -> None:
+    def __init__(self, execute: ExecuteWithin, count: Callable[[], int], now: Callable[[], float]) -> None:
         self._execute, self._ask, self._now = execute, count, now
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._count = 1
+        self._shared = False
         self._pace = math.inf
         """Seconds a slot takes for a task's unit of weight."""
         self._taken: list[Work] = []
 
-    def expect(self, tasks: int) -> Work:
-        """So many tasks are going to be executed; `done` must be called in any case."""
-        work = Work(tasks)
+    def expect(self, tasks: int, server: str = "", *, shared: bool = False) -> Work:
+        """So many tasks of one server are going to be executed; `done` must be called in any case.
+
+        Args:
+            shared: the job has streams of other servers, too.
+        """
+        work = Work(tasks, server)
         with self._lock:
             self._taken.append(work)
+            self._shared = shared
         return work
 
     def run(self, work: Work, tasks: Sequence[Task]) -> Sequence[TaskResult]:
         """See Execute."""
-        count = max(self._ask(), 1)
+        self._count = max(self._ask(), 1)
         with self._lock:
-            began, self._count, work.slots = self._now(), count, min(len(tasks), count)
+            while self._shared and not self._left(work):
+                self._lock.wait()
+            most = self._left(work) if self._shared else None
+            began, work.slots, work.runs = self._now(), min(len(tasks), most or self._count), True
             load = sum(map(weight, tasks)) / max(work.slots, 1)
-            others = [other for other in self._taken if other is not work and other.ends < math.inf]
-            waits = sum(other.slots for other in others) + work.slots > count
+            others = [other for other in self._of(work.server) if other is not work and other.ends < math.inf]
+            waits = sum(other.slots for other in others) + work.slots > self._most
             starts = max(other.ends for other in others) if waits and others else began
             work.ends = starts + load * self._pace
             if work not in self._taken:
                 self._taken.append(work)
         try:
-            results = self._execute(tasks)
+            results = self._execute(tasks, most)
         finally:
             self.done(work)
         if starts <= began and load:
@@ -133,17 +147,33 @@ class Slots:
     def done(self, work: Work) -> None:
         """Its tasks have ended, or do not come."""
         with self._lock:
+            work.runs = False
             if work in self._taken:
                 self._taken.remove(work)
+            self._lock.notify_all()
 
-    def wait(self) -> float:
-        """Seconds until it is time to plan a batch; infinite if that is when a call has ended."""
+    def wait(self, server: str = "") -> float:
+        """Seconds until it is time to plan a batch of this server; infinite if that is when a call has ended."""
         with self._lock:
-            if sum(work.slots for work in self._taken) < self._count:
+            taken = self._of(server)
+            if sum(work.slots for work in taken) < self._most:
                 return 0.0
-            if any(work.ends == math.inf for work in self._taken):
+            if any(work.ends == math.inf for work in taken):
                 return math.inf
-            return max(0.0, max(work.ends for work in self._taken) - _LEAD - self._now())
+            return max(0.0, max(work.ends for work in taken) - _LEAD - self._now())
+
+    @property
+    def _most(self) -> int:
+        """Slots that the calls of one server take at most."""
+        return max(1, self._count - 1) if self._shared else self._count
+
+    def _of(self, server: str) -> list[Work]:
+        """What is taken of the slots that this server's calls may take."""
+        return [work for work in self._taken if work.server == server or not self._shared]
+
+    def _left(self, work: Work) -> int:
+        """How many slots other calls of its server leave to it."""
+        return self._most - sum(other.slots for other in self._of(work.server) if other.runs and other is not work)
 
 
 @dataclass(frozen=True, slots=True)

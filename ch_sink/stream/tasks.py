@@ -180,3 +180,11 @@ class Execute(Protocol):
         An exception means that the executor itself failed; the outcome of all tasks is unknown.
         """
         ...
+
+
+class ExecuteWithin(Protocol):
+    """Runs tasks as `Execute` does, in some of its slots."""
+
+    def __call__(self, tasks: Sequence[Task], most: int | None = None, /) -> Sequence[TaskResult]:
+        """``most``: how many slots the tasks take at most; None for as many as there are."""
+        ...

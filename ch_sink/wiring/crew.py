@@ -24,7 +24,7 @@ from ch_sink.stream.lanes import Changed, ThreadLanes
 from ch_sink.stream.pace import Flush
 from ch_sink.stream.roster import Roster
 from ch_sink.stream.standing import Member
-from ch_sink.stream.tasks import Execute
+from ch_sink.stream.tasks import ExecuteWithin
 from ch_sink.wiring.process import allow_descriptors
 from ch_sink.wiring.streams import SharedTopics, members_of, stream_ports, stream_settings
 
@@ -69,7 +69,7 @@ class Crew:
         self.made = 0
         """How many streams it has made."""
 
-    def job(self, configs: Sequence[Config], execute: Execute, options: JobOptions) -> Job:
+    def job(self, configs: Sequence[Config], execute: ExecuteWithin, options: JobOptions) -> Job:
         """The job of these streams. Raises ConfigError if the process may not have enough open files for them."""
         topics = self._topics
         options = replace(

@@ -56,12 +56,15 @@ _Read = dict[tuple[str, Span], list[Message]]
 """Configuration and span → its records."""
 
 
-def packed(tasks: Sequence[Task], slots: int) -> list[list[int]]:
+def packed(tasks: Sequence[Task], slots: int, most: int | None = None) -> list[list[int]]:
     """The numbers of the tasks in groups, one for each Spark task, the heaviest first.
 
     A large task is a group of its own, so that Spark can start it wherever a slot is free. The others are in at most so
     many groups as there are slots. Light ones of one stream stay together: they share inserts.
+
+    ``most``: how many groups there are at most, whatever is in them.
     """
+    slots = min(slots, most or slots)
     streams: dict[str, list[list[int]]] = {}
     alone: list[list[int]] = []
     for number, task in enumerate(tasks):
@@ -73,7 +76,8 @@ def packed(tasks: Sequence[Task], slots: int) -> list[list[int]]:
     pieces: list[list[int]] = []
     for own in streams.values():
         pieces += _spread(own, min(slots, 1 + sum(map(weighs, own)) // _TOGETHER), weighs)
-    return sorted([*alone, *_spread(pieces, slots, weighs)], key=lambda group: (-weighs(group), group))
+    groups = [*alone, *_spread(pieces, slots, weighs)]
+    return sorted(_spread(groups, most or len(groups), weighs), key=lambda group: (-weighs(group), group))
 
 
 def _spread(pieces: Sequence[list[int]], most: int, weighs: Callable[[Sequence[int]], int]) -> list[list[int]]:

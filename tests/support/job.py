@@ -157,7 +157,7 @@ class MemoryJob:
         cluster, server = self.clusters.get(name, self), self.servers.get(name, "")
         return JobStream(memory.settings, connect, cluster, Pace(interval, flush), limit, server=server)
 
-    def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
+    def _execute(self, tasks: Sequence[Task], most: int | None = None) -> list[TaskResult]:
         self.before(self, tasks)
         self.calls.append(sorted({task.stream for task in tasks}))
         return [self._done(task) for task in tasks]

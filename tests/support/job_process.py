@@ -90,11 +90,11 @@ class _Watched(LiveJob):
         self._begun, self._working = begun, working
         super().__init__(*given, **named)
 
-    def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
+    def _execute(self, tasks: Sequence[Task], most: int | None = None) -> list[TaskResult]:
         self._begun.value += 1
         self._working.value = 1
         try:
-            return super()._execute(tasks)
+            return super()._execute(tasks, most)
         finally:
             self._working.value = 0
 

@@ -92,7 +92,7 @@ class LiveJob:
         except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
             self.crash = error
 
-    def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
+    def _execute(self, tasks: Sequence[Task], most: int | None = None) -> list[TaskResult]:
         # The consumer of a process is not for two threads.
         with self._one:
             return [run_configured(self._texts[task.stream], task) for task in tasks]

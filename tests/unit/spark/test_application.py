@@ -34,7 +34,7 @@ class Executor:
         self.busy: threading.Event | None = None
         """While it is not set, the tasks of another call have all slots."""
 
-    def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
+    def __call__(self, tasks: Sequence[Task], most: int | None = None) -> list[TaskResult]:
         if not self.executors:
             assert self.cancelled.wait(20)
             raise RuntimeError("cancelled")

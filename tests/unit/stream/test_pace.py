@@ -2,6 +2,7 @@
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -105,12 +106,14 @@ class Executor:
         self.clock, self.seconds = 100.0, seconds
         self.during: list[Any] = []
         self.slots = Slots(self._call, lambda: slots, lambda: self.clock)
+        self.most: list[int | None] = []
 
     def run(self, count: int, *during: Any) -> None:
         self.during = list(during)
         self.slots.run(self.slots.expect(count), tasks(count))
 
-    def _call(self, _: Sequence[Task]) -> list[Any]:
+    def _call(self, _: Sequence[Task], most: int | None = None) -> list[Any]:
+        self.most.append(most)
         self.clock += self.seconds / 2
         for happens in self.during:
             happens()
@@ -165,6 +168,51 @@ def test_a_call_that_fails_leaves_its_slots() -> None:
     with pytest.raises(RuntimeError):
         executor.run(1, fails)
     assert executor.slots.wait() == 0.0
+
+
+def test_calls_of_one_server_leave_a_slot_to_those_of_others() -> None:
+    executor = Executor(4)
+    slots = executor.slots
+    first = slots.expect(2, "a", shared=True)
+    waits: list[float] = []
+
+    def others() -> None:
+        executor.during = []
+        slots.run(slots.expect(9, "a", shared=True), tasks(9))
+        slots.run(slots.expect(9, "b", shared=True), tasks(9))
+        waits.append(slots.wait("c"))
+
+    executor.during = [others]
+    slots.run(first, tasks(2))
+    assert executor.most == [3, 1, 3]
+    assert waits == [0.0]
+    executor.run(9)
+    assert executor.most[-1] is None, "the job has streams of one server only"
+
+
+def test_a_call_waits_for_those_of_its_server_that_have_all_their_slots() -> None:
+    executor = Executor(2)
+    slots, began, seen = executor.slots, threading.Event(), list[int]()
+    work = slots.expect(2, "a", shared=True)
+
+    def later() -> None:
+        began.set()
+        slots.run(slots.expect(2, "a", shared=True), tasks(2))
+
+    thread = threading.Thread(target=later)
+
+    def while_it_runs() -> None:
+        executor.during = []
+        thread.start()
+        assert began.wait(10)
+        time.sleep(0.2)
+        seen.append(len(executor.most))
+
+    executor.during = [while_it_runs]
+    slots.run(work, tasks(2))
+    thread.join(10)
+    assert seen == [1]
+    assert executor.most == [1, 1]
 
 
 def test_no_job_asks_what_to_read_while_its_only_slot_is_taken_for_long() -> None:

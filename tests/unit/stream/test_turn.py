@@ -2,17 +2,22 @@
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Any
+
+import pytest
 
 from ch_sink.errors import ChSinkError
 from ch_sink.model.values import TopicState
 from ch_sink.stream.lanes import Kind, Report, ThreadLanes
 from ch_sink.stream.pace import Flush
-from ch_sink.stream.tasks import Task
+from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.stream.turn import PATIENCE, TOGETHER
+from ch_sink.wiring.worker import packed
 from tests.support.job import InlineLanes, MemoryJob
 
 _LONG = 20.0
@@ -239,7 +244,7 @@ def test_a_slow_stream_does_not_hold_back_a_live_one() -> None:
                 slow.set()
 
     job.before = before
-    assert job.run(interval=0.02, stopping=lambda: bool(job.read["long"])) == {}
+    assert job.run(interval=0.02, slots=lambda: 2, stopping=lambda: bool(job.read["long"])) == {}
     assert len(live_batches) >= 5
     assert job.covered("long") == {0: 100_000}
 
@@ -280,3 +285,45 @@ def test_a_server_that_hangs_keeps_only_its_own_streams_waiting() -> None:
     stopping = lambda: bool(job.read["a"] and job.read["b"])  # noqa: E731
     assert job.run(interval=0.02, slots=lambda: 4, stopping=stopping) == {}
     assert all(waited), "the others wait for the server that hangs"
+
+
+class TwoSlots(MemoryJob):
+    """Its executor runs two groups of tasks at once, in the order in which they come; those of `hangs` wait."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._pool = ThreadPoolExecutor(2)
+        self.hangs, self.hung, self.healed = "", threading.Event(), threading.Event()
+
+    def _execute(self, tasks: Sequence[Task], most: int | None = None) -> list[TaskResult]:
+        list(self._pool.map(lambda group: self._wait(tasks[group[0]]), packed(tasks, 2, most)))
+        return super()._execute(tasks)
+
+    def _wait(self, task: Task) -> None:
+        if task.stream.startswith(self.hangs):
+            self.hung.set()
+            assert self.healed.wait(60)
+
+
+@pytest.mark.parametrize("backlog", [50, 100_000])
+def test_a_server_that_hangs_in_many_tasks_leaves_a_slot_to_the_others(backlog: int) -> None:
+    """In threads."""
+    job = TwoSlots(lanes=ThreadLanes())
+    job.hangs = "bad"
+    for number in range(5):
+        job.add(f"bad{number}", *[backlog] * 5)
+        job.servers[f"bad{number}"] = "hangs"
+    job.add("good", 1)
+    late: list[float] = []
+
+    def stopping() -> bool:
+        """Called all the time: one event after the other comes, and none waits for the server that hangs."""
+        if job.hung.is_set() and len(job.read["good"]) > len(late):
+            late.append(time.monotonic())
+            job.grow("good", 1)
+        if len(late) > 5:
+            job.healed.set()
+        return len(late) > 5
+
+    assert job.run(interval=0.02, slots=lambda: 2, stopping=stopping) == {}
+    assert max(after - before for before, after in pairwise(late)) < 5

@@ -61,6 +61,13 @@ def test_every_task_is_in_one_group_and_groups_weigh_alike(drawn: list[tuple[int
     assert not small or max(small) - min(small) <= 3 * LARGE
 
 
+@given(st.lists(st.none() | st.integers(1, 100_000), max_size=60), st.integers(1, 16), st.integers(1, 16))
+def test_there_are_no_more_groups_than_may_be(drawn: list[int | None], slots: int, most: int) -> None:
+    groups = packed([task(offsets) for offsets in drawn], slots, most)
+    assert sorted(number for group in groups for number in group) == list(range(len(drawn)))
+    assert len(groups) <= most
+
+
 def test_small_tasks_of_one_stream_stay_together_as_far_as_they_are_light() -> None:
     def groups_of(stream: str, groups: list[list[int]]) -> list[int]:
         return [sum(tasks[n].stream == stream for n in group) for group in groups]
