@@ -19,6 +19,7 @@
     ├── SourceError              the source database does not answer, refuses, or lacks the table
     ├── LedgerConflict           another job runs the same stream
     │   └── Superseded           another execution of the same task took its work over
+    ├── TakenBack                the ledger was restored to an earlier state while its owner worked
     ├── SparkLost                Spark itself stopped working, which says nothing about any stream
     ├── StreamFailed             the stream stops: what policy or the data demanded
     └── StreamsFailed            several streams of a job stopped; ``failures`` has the error of each
@@ -189,6 +190,12 @@ class LedgerConflict(ChSinkError):
 
 class Superseded(LedgerConflict):
     """A newer execution of the same task, under the same claim, took its work over: the job plans the work again."""
+
+
+class TakenBack(ChSinkError):
+    """The ledger lacks what its owner has written: a backup was restored. Whoever opens the stream again reads it."""
+
+    temporary = True
 
 
 class SparkLost(ChSinkError):

@@ -1,8 +1,12 @@
 """Arrow on the wire: one record batch per insert, and exact values both ways."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import pyarrow as pa
+from clickhouse_connect.driver.external import ExternalData
+
+from ch_sink.types.sql import quote
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:
@@ -71,3 +75,20 @@ def conform_table(rows: pa.Table, types: dict[str, pa.DataType]) -> pa.Table:
         if name in types:
             rows = rows.set_column(index, name, conform(rows.column(name), types[name]))
     return rows
+
+
+class Keys:
+    """A table that is sent along with a query, which refers to it by name."""
+
+    def __init__(self, name: str, rows: pa.Table, structure: Sequence[tuple[str, str]]) -> None:
+        """``structure``: column names and their ClickHouse types."""
+        self.name, self.rows = name, rows
+        self.structure = ", ".join(f"{quote(column)} {kind}" for column, kind in structure)
+
+    def external(self) -> ExternalData:
+        return ExternalData(
+            file_name=self.name,
+            data=bytes(to_stream(one_batch(self.rows))),
+            fmt="ArrowStream",
+            structure=self.structure,
+        )

@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from clickhouse_connect import common
-from clickhouse_connect.driver.external import ExternalData
 from clickhouse_connect.driver.httpclient import HttpClient
 from urllib3.util import Retry as HttpRetry
 
-from ch_sink.clickhouse.arrow_io import from_stream, one_batch, to_stream
+from ch_sink.clickhouse.arrow_io import Keys, from_stream, one_batch, to_stream
 from ch_sink.clickhouse.failures import TOO_MANY_PARTS, Retry, translated
 from ch_sink.clickhouse.replicas import Replicas, Stored, has_quorum
 from ch_sink.clickhouse.settings import CUTTING, PLAIN_MEANING, ClickHouseSettings, to_send
@@ -50,23 +49,6 @@ _SMALL = 1 << 20
 
 _clients: dict[tuple[int, ClickHouseSettings], "Client"] = {}
 _lock = threading.Lock()
-
-
-class Keys:
-    """A table that is sent along with a query, which refers to it by name."""
-
-    def __init__(self, name: str, rows: pa.Table, structure: Sequence[tuple[str, str]]) -> None:
-        """``structure``: column names and their ClickHouse types."""
-        self.name, self.rows = name, rows
-        self.structure = ", ".join(f"{quote(column)} {kind}" for column, kind in structure)
-
-    def external(self) -> ExternalData:
-        return ExternalData(
-            file_name=self.name,
-            data=bytes(to_stream(one_batch(self.rows))),
-            fmt="ArrowStream",
-            structure=self.structure,
-        )
 
 
 class _Driver(HttpClient):
@@ -148,17 +130,17 @@ class Client:
 
     def is_replicated(self, database: str, name: str) -> bool:
         """Whether the table is a Replicated one. Raises ClickHouseError."""
-        place = (database, name)
-        if place not in self._replicated:
+        if (database, name) not in self._replicated:
+            # With the sink's own tables beside it, which are asked for next.
             found = self.rows(
-                "SELECT engine FROM system.tables WHERE database = {database:String} AND name = {name:String}",
+                "SELECT name, engine FROM system.tables WHERE database = {database:String} "
+                "AND (name = {name:String} OR startsWith(name, 'ch_sink_'))",
                 {"database": database, "name": name},
                 doing=f"inspect the engine of {database}.{name}",
             )
-            if not found:
-                return False
-            self._replicated[place] = str(found[0]["engine"]).startswith("Replicated")
-        return self._replicated[place]
+            for row in found:
+                self._replicated[database, str(row["name"])] = str(row["engine"]).startswith("Replicated")
+        return self._replicated.get((database, name), False)
 
     def total_replicas(self, table: Stored) -> int:
         """How many replicas the table has, whether they are up or not; 1 if it is not replicated."""

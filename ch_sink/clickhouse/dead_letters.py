@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.arrow_io import Keys
+from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
 from ch_sink.ports import DeadLetter, StoredLetter
 

@@ -270,8 +270,6 @@ def _column(table: TargetTable, name: str) -> Column:
 _ID = "if(startsWith(initial_query_id, 'ch_sink/'), initial_query_id, Settings['log_comment'])"
 # By its text: an insert that waits for its first rows has no query_kind yet.
 _INSERT = "startsWith(upper(trimLeft(query)), 'INSERT')"
-_POLL = 0.1
-_PROCESSES = "system.processes"
 _SKIP: dict[str, str | int] = {"skip_unavailable_shards": 1, "connect_timeout_with_failover_ms": 3000}
 """Each server counts as a shard in clusterAllReplicas."""
 
@@ -287,8 +285,8 @@ def await_earlier_inserts(
     """Return once no insert into the partition's rows runs that an earlier execution sent.
 
     Lookups then see each of them whole or not at all, and later ones are refused by their fence. They are killed, since
-    the client of a running one may be frozen in mid-request. Inserts of a version without fences have no such ids:
-    those that run now are awaited.
+    the client of a running one may be frozen in mid-request. Inserts without a fence, and those of groups, have no such
+    ids: those that run now are awaited.
 
     Args:
         fence: the execution that begins now.
@@ -308,7 +306,7 @@ def await_earlier_inserts(
             _kill(client, cluster, earlier)
         if time.monotonic() > deadline:
             raise _still_running(table, cluster, running | unnamed, patience)
-        time.sleep(_POLL)
+        time.sleep(0.1)
         running, still, silent = where.running(earlier)
         unnamed &= still
 
@@ -322,12 +320,10 @@ class _Where:
     cluster: str | None
 
     def running(self, earlier: str) -> tuple[set[str], set[str], bool]:
-        """Query ids of the earlier executions' inserts, and of the inserts into the table by a version without fences.
-
-        And whether a server that may run some does not answer.
-        """
-        processes = f"clusterAllReplicas({literal(self.cluster)}, system.processes)" if self.cluster else _PROCESSES
-        # Inserts of a version without fences: the table's name and the client's are all that is known of them.
+        """Query ids of the earlier executions' inserts and of those without such ids; whether a server is silent."""
+        own = "system.processes"
+        processes = f"clusterAllReplicas({literal(self.cluster)}, {own})" if self.cluster else own
+        # Of the latter only the table's name and the client's are known.
         other = "position(query, {table:String}) AND position(http_user_agent, 'ch_sink')"
         found = self.client.rows(
             f"SELECT hostName() AS host, tcpPort() AS port, {earlier} AS named, groupArrayIf(query_id, {_INSERT} "

@@ -11,14 +11,17 @@ from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.ledger_folds import LedgerFolds
 from ch_sink.clickhouse.ledger_rows import claim_of, fingerprint_of, intent_of, result_of, steps_of, totals_of
 from ch_sink.clickhouse.ledger_table import MINE, ORDER, PARTITION, ClickHouseTaskLedger, OwnedLedger, Row, insert_rows
-from ch_sink.errors import ChSinkError
+from ch_sink.errors import ChSinkError, TakenBack
 from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import Claim, FinishedRange, PartitionTotals, RangeIntent
 from ch_sink.stream.rounds import Intend, Record, Write, Written, write_each
 from ch_sink.stream.summaries import KEEP, covered, with_summaries
 
 _NEWEST_CLAIMS = """\
-SELECT stream, claim_number, run_id, fact, written FROM $table
+WITH (SELECT groupUniqArray(stream) FROM $table
+    WHERE (stream, entry, topic_id, partition, start_offset, end_offset, batch)
+        IN {last:Array(Tuple(String, String, String, Int32, Int64, Int64, UInt64))}) AS streams
+SELECT stream, claim_number, run_id, fact, written, has(streams, stream) AS whole FROM $table
 WHERE stream IN {streams:Array(String)} AND entry = 'claim'
 ORDER BY claim_number DESC, written DESC LIMIT 1 BY stream"""
 
@@ -153,15 +156,18 @@ class ClickHouseLedger(OwnedLedger, ClickHouseTaskLedger):
         self.folds = LedgerFolds(self, keep)
         self._batch = 0
         self._reached: dict[tuple[str, int], int] | None = None
+        self.last: tuple[object, ...] | None = None
+        """Where the last intent or result is that was written under the claim."""
 
     def claim(self, run_id: str) -> Claim:
+        self.last = None
         claim = super().claim(run_id)
         if self._kinds is not None and FinishedRange.kind not in self._kinds:
             self.folds.none_yet()
         return claim
 
     def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
-        self.check_claim()
+        self.expect_own(*_looks([self]).get(self.stream, (None, False)))
         numbered, rows = self.intent_rows(ranges)
         insert_rows(self.table, rows)
         self.intended(numbered)
@@ -179,9 +185,28 @@ class ClickHouseLedger(OwnedLedger, ClickHouseTaskLedger):
         for r in numbered:
             place = (r.topic_id, r.partition)
             reached[place] = max(reached.get(place, 0), r.end)
+        self._wrote(numbered)
+
+    def _wrote(self, entries: Sequence[RangeIntent] | Sequence[FinishedRange]) -> None:
+        if entries:
+            r = entries[-1]
+            self.last = (self.stream, r.kind, r.topic_id, r.partition, r.start, r.end, self._batch)
+
+    def expect_own(self, newest: Claim | None, whole: bool) -> None:
+        """Raises LedgerConflict if the stream has another owner, TakenBack if the ledger lacks what was written last.
+
+        ``whole``: it has that.
+        """
+        self.expect_mine(newest)
+        if self.last is not None and not whole:
+            raise TakenBack(
+                f"the ledger of stream {self.stream} lacks what this job has recorded: ClickHouse was taken back to an "
+                "earlier state",
+                hint="The stream is opened again, and goes on from what the ledger has.",
+            )
 
     def results(self, results: Sequence[FinishedRange]) -> None:
-        self.check_claim()
+        self.expect_own(*_looks([self]).get(self.stream, (None, False)))
         insert_rows(self.table, self.result_rows(results))
         self.finished(results)
 
@@ -192,6 +217,7 @@ class ClickHouseLedger(OwnedLedger, ClickHouseTaskLedger):
     def finished(self, results: Sequence[FinishedRange]) -> None:
         """The rows of these results are inserted."""
         self.folds.add((r.topic_id, r.partition) for r in results)
+        self._wrote(results)
 
     def fold(self) -> int:
         places = self.folds.due()
@@ -297,10 +323,10 @@ def _at_once(writes: Sequence[Write]) -> list[Written]:
     rows: list[Row] = []
     accepted: list[int] = []
     try:
-        claims = _newest_claims(ledgers)
+        looks = _looks(ledgers)
         for number, (ledger, write) in enumerate(zip(ledgers, writes, strict=True)):
             try:
-                ledger.expect_mine(claims.get(ledger.stream))
+                ledger.expect_own(*looks.get(ledger.stream, (None, False)))
                 if isinstance(write, Intend):
                     answers[number], own = ledger.intent_rows(write.ranges)
                 else:
@@ -322,6 +348,8 @@ def _at_once(writes: Sequence[Write]) -> list[Written]:
     return answers
 
 
-def _newest_claims(ledgers: Sequence[ClickHouseLedger]) -> dict[str, Claim]:
-    rows = ledgers[0].table.rows(_NEWEST_CLAIMS, streams=[ledger.stream for ledger in ledgers])
-    return {str(row["stream"]): claim_of(row) for row in rows}
+def _looks(ledgers: Sequence[ClickHouseLedger]) -> dict[str, tuple[Claim, bool]]:
+    """By stream: the newest claim, and whether the ledger has what was written last under it."""
+    last = [ledger.last for ledger in ledgers if ledger.last is not None]
+    rows = ledgers[0].table.rows(_NEWEST_CLAIMS, streams=[ledger.stream for ledger in ledgers], last=last)
+    return {str(row["stream"]): (claim_of(row), bool(row["whole"])) for row in rows}

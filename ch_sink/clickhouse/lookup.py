@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.clickhouse.arrow_io import conform_table
-from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.arrow_io import Keys, conform_table
+from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.settings import EVERY_TYPE
 from ch_sink.errors import TableError
 from ch_sink.ports import StoredRows

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ch_sink.clickhouse.arrow_io import conform
-from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.arrow_io import Keys, conform
+from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.lookup import ClickHouseLookup
 from ch_sink.clickhouse.schema import detect
 from ch_sink.clickhouse.settings import EVERY_TYPE

@@ -16,8 +16,8 @@ from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError, TableError
 from ch_sink.model.policy import Policy
-from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
-from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
+from ch_sink.table.detect import DEFAULTS_SQL, DETECT_SQL, assemble, detect_sql, local_table, needs_defaults
+from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.arrow import arrow_type, carried
@@ -52,7 +52,7 @@ def require_settings(client: Client) -> None:
         raise AccessDenied(
             f"user {client.settings.username!r} may not change the ClickHouse setting {name}, which is "
             f"{value or 'empty'!r} and has to {wanted}: changes would be stored twice or lost",
-            hint=f"Take the constraint on {', '.join(fixed)} out of the user's profile; readonly is to be 0 or 2.",
+            hint=f"Take the constraint on {', '.join(fixed)} out of the user's profile; set readonly to 0 or 2.",
         )
 
 
@@ -73,7 +73,7 @@ def detect(client: Client, database: str, table: str, policy: Policy) -> TargetT
     if over is not None:
         local = _describe(client, detect_sql(over.cluster), over.database or database, over.table)
     found = assemble(row, policy, local=local, table=f"table {database}.{table}")
-    notes = _notes(client, found, policy.table.notes)
+    notes = _notes(client, found, policy.table.notes, str(row["uuid"]) if row else "")
     columns = tuple(replace(column, note=notes.get(column.name, "")) for column in found.columns)
     added = tuple(_added(client, found, policy.columns.add))
     return replace(found, columns=columns, defaults=tuple(_defaults(client, found)), added=added)
@@ -83,17 +83,17 @@ _NO_TABLE = (60, 81)
 """UNKNOWN_TABLE, UNKNOWN_DATABASE."""
 
 
-def _notes(client: Client, table: TargetTable, name: str) -> dict[str, str]:
+def _notes(client: Client, table: TargetTable, name: str, uuid: str) -> dict[str, str]:
     """The source types of columns that ``init`` noted; empty if it noted none, or if their table does not exist.
 
     Notes of an earlier table of this name count for columns that still are what ``init`` makes of them: this may
     be that table, restored from a backup or rebuilt.
     """
     notes = f"{quote(table.database)}.{quote(name)}"
-    where = {"database": table.database, "table": table.name}
+    where = {"database": table.database, "table": table.name, "own": uuid}
     try:
         found = client.rows(
-            "WITH (SELECT uuid FROM system.tables WHERE database = {database:String} AND name = {table:String}) AS own "
+            "WITH {own:UUID} AS own "
             f"SELECT column, argMax(type, (uuid = own, written)) AS type, max(uuid = own) AS mine FROM {notes} "
             "WHERE database = {database:String} AND table = {table:String} GROUP BY column",
             where,
@@ -169,8 +169,11 @@ def _cast(expression: str, kind: str) -> str:
 
 
 def _describe(client: Client, sql: str, database: str, table: str) -> dict[str, Any] | None:
-    found = client.rows(sql, {"database": database, "table": table}, doing=f"describe table {database}.{table}")
-    return found[0] if found else None
+    doing = f"describe table {database}.{table}"
+    found = client.rows(sql, {"database": database, "table": table}, doing=doing)
+    if not found:
+        return None
+    return {**found[0], **(client.rows(DEFAULTS_SQL, doing=doing)[0] if needs_defaults(found[0]) else {})}
 
 
 def has_nullable_tuple(client: Client) -> bool:
@@ -220,11 +223,22 @@ def server_facts(client: Client, table: TargetTable | None = None) -> ServerFact
     Raises ClickHouseError.
     """
     server = client.rows(SERVER_SQL, doing="read the server's settings")[0]
-    policies: Sequence[dict[str, Any]] | None = None
-    if table is not None:
-        try:
-            where = {"database": table.database, "table": table.name}
-            policies = client.rows(POLICIES_SQL, where, doing="read the row policies")
-        except (AccessDenied, ClickHouseError):
-            policies = None
+    policies = _policies(client, table) if table is not None else None
     return ServerFacts.from_rows(server, policies, fixed_settings(client))
+
+
+def _policies(client: Client, table: TargetTable) -> Sequence[dict[str, Any]] | None:
+    """The row policies of a table; None if this user may not see them."""
+    where = {"database": table.database, "table": table.name}
+    try:
+        return client.rows(POLICIES_SQL, where, doing="read the row policies")
+    except ClickHouseError:
+        return None
+
+
+def expect_unbound(client: Client, table: TargetTable) -> None:
+    """Raises TableError for a row policy that binds the sink's own user, if it may see row policies."""
+    for row in _policies(client, table) or ():
+        policy, user = RowPolicy.of(row), str(row["user"])
+        if policy.concerns(user):
+            raise TableError(policy.binds(user), hint=policy.spare(user, table.qualified))

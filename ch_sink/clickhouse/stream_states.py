@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.arrow_io import Keys
+from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
 

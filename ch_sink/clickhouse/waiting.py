@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.clickhouse.arrow_io import conform_table, from_stream, one_batch, to_stream
-from ch_sink.clickhouse.client import Client, Keys
+from ch_sink.clickhouse.arrow_io import Keys, conform_table, from_stream, one_batch, to_stream
+from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.fence import SETTINGS, fenced, under
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
 from ch_sink.model.change import HandoverId

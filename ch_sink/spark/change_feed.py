@@ -183,7 +183,9 @@ class Changes:
             if name not in types:
                 near = difflib.get_close_matches(name, types, n=1)
                 ending = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(types)}"
-                raise ConfigError(f"{option}: the DataFrame has no column {name}{ending}")
+                raise ConfigError(
+                    f"{option}: the DataFrame has no column {name}{ending}", hint="Name a column of the DataFrame."
+                )
         for name in self._left_out:
             if name in self._keys:
                 raise ConfigError(f"except_column_list has {name}, which is one of the keys", hint="Keep it.")

@@ -67,6 +67,8 @@ _STATES = 1.0
 """Seconds between two exchanges of states with the ledger."""
 _CLOSED_AT_ONCE = 8
 """Streams that are closed at the same time at the end."""
+_UNATTENDED = 5.0
+"""Seconds between two counts of what comes in the topics of streams that are paused, stopped or wait."""
 _ABSENT = 5.0
 """Seconds after which a stream whose topic is missing looks again, until the topic is known to be deleted."""
 _FINISH = 60.0
@@ -130,7 +132,7 @@ class Job:
         self._lost: ChSinkError | None = None
         self._ready: frozenset[str] = frozenset()
         self._exchanging = False
-        self._next_exchange = -math.inf
+        self._next_exchange = self._next_count = -math.inf
         self._discovering = options.discover is None or options.once
         self._next_discovery = self._began + options.discover_every
 
@@ -210,7 +212,7 @@ class Job:
         """The stream is read no longer; its claim is released, so that another job may take it."""
         stream.become(phase)
         stream.busy = True
-        self._lanes.start("open", partial(self._work.close, stream))
+        self._lanes.start("open", partial(self._work.close, stream), stream.server)
         self._failed_fast |= self._options.fail_fast and phase not in (Phase.PAUSED, Phase.LEFT)
 
     def _discover(self) -> None:
@@ -223,12 +225,12 @@ class Job:
         """Begin to open streams that are due: each in its own thread, since it is all waiting for answers."""
         now = self._lanes.now()
         for stream in self.streams:
-            if self._opens(stream) and stream.pace.due <= now and self._lanes.free("open"):
+            if self._opens(stream) and stream.pace.due <= now and self._lanes.free("open", stream.server):
                 stream.begin_opening()
-                self._lanes.start("open", partial(self._work.open, stream))
+                self._lanes.start("open", partial(self._work.open, stream), stream.server)
 
     def _opens(self, stream: JobStream) -> bool:
-        """Whether the stream is to be opened when it is due."""
+        """Whether the job opens the stream when it is due."""
         return stream.phase in (Phase.OPENING, Phase.WAITING) and not stream.busy and stream.name in self._ready
 
     def _turn(self) -> None:
@@ -236,7 +238,11 @@ class Job:
         now = self._lanes.now()
         due = [s for s, wait in self._free().items() if s.pace.due <= now and not wait]
         opened = [(s, s.reading.at_opening[0]) for s in due if s.reading.at_opening is not None]
-        self._plan([*opened, *self._looks.ask([s for s in due if s.reading.at_opening is None])])
+        unattended: list[JobStream] = []
+        if now >= self._next_count:
+            self._next_count = now + _UNATTENDED
+            unattended = [s for s in self.streams if s.unattended]
+        self._plan([*opened, *self._looks.ask([s for s in due if s.reading.at_opening is None], unattended)])
 
     def _free(self) -> dict[JobStream, float]:
         """The streams of which a batch can begin, each with the seconds until there is a slot for it."""
@@ -343,8 +349,7 @@ class Job:
             return 0.0
         now = self._lanes.now()
         waits: list[float] = []
-        if self._lanes.free("open"):
-            waits += [s.pace.due - now for s in self.streams if self._opens(s)]
+        waits += [s.pace.due - now for s in self.streams if self._opens(s) and self._lanes.free("open", s.server)]
         waits += [max(s.pace.due - now, self._looks.wait(s) - now, slot) for s, slot in self._free().items()]
         if not self._discovering:
             waits.append(self._next_discovery - now)

@@ -1,8 +1,8 @@
 """Detection of the target table: the query to run, and the facts from its row.
 
-``DETECT_SQL`` is one query over ``system.tables``, ``system.columns`` and the server's MergeTree settings, with the
-parameters ``database`` (empty for the current one) and ``table``. Its columns are those of :class:`TableRow`.
-A Distributed table needs a second run for the local table that :func:`local_table` names.
+``DETECT_SQL`` is one query over ``system.tables`` and ``system.columns``, with the parameters ``database`` (empty for
+the current one) and ``table``. Its columns, and those of ``DEFAULTS_SQL`` where :func:`needs_defaults` says so, are
+those of :class:`TableRow`. A Distributed table needs a second run for the local table that :func:`local_table` names.
 """
 
 import re
@@ -49,21 +49,12 @@ SELECT
     t.sorting_key AS sorting_key,
     t.partition_key AS partition_key,
     t.comment AS comment,
+    toString(t.uuid) AS uuid,
     (
         SELECT arraySort(x -> x.1, groupArray((position, name, type, default_kind, default_expression, comment)))
         FROM {columns}
         WHERE database = {db} AND table = {{table:String}}
     ) AS columns,
-    (
-        SELECT mapFromArrays(groupArray(name), groupArray(value))
-        FROM system.merge_tree_settings
-        WHERE name LIKE '%replicated_deduplication_window%'
-    ) AS merge_tree_settings,
-    (
-        SELECT mapFromArrays(groupArray(name), groupArray(value))
-        FROM system.replicated_merge_tree_settings
-        WHERE name LIKE '%replicated_deduplication_window%'
-    ) AS replicated_settings,
     {years} AS years
 FROM {tables} AS t
 WHERE t.database = {db} AND t.name = {{table:String}}
@@ -82,6 +73,29 @@ def detect_sql(cluster: str | None = None) -> str:
 
 
 DETECT_SQL = detect_sql()
+DEFAULTS_SQL = """\
+SELECT
+    (
+        SELECT mapFromArrays(groupArray(name), groupArray(value))
+        FROM system.merge_tree_settings
+        WHERE name LIKE '%replicated_deduplication_window%'
+    ) AS merge_tree_settings,
+    (
+        SELECT mapFromArrays(groupArray(name), groupArray(value))
+        FROM system.replicated_merge_tree_settings
+        WHERE name LIKE '%replicated_deduplication_window%'
+    ) AS replicated_settings"""
+"""The server's defaults of the windows of insert deduplication."""
+
+_PLAIN_WINDOW = "non_replicated_deduplication_window"
+_WINDOW, _WINDOW_SECONDS = "replicated_deduplication_window", "replicated_deduplication_window_seconds"
+
+
+def needs_defaults(row: Mapping[str, Any]) -> bool:
+    """Whether the table leaves a window of its insert deduplication to the server's defaults."""
+    clause = parse_engine(str(row["engine"]), str(row["engine_full"]))
+    plain = not clause.name.startswith(("Replicated", "Shared"))
+    return not all(clause.setting(name) for name in ((_PLAIN_WINDOW,) if plain else (_WINDOW, _WINDOW_SECONDS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +122,8 @@ class TableRow:
             str(row["partition_key"]),
             str(row["comment"]),
             tuple(_column(c) for c in row["columns"]),
-            dict(row["merge_tree_settings"]),
-            dict(row["replicated_settings"]),
+            dict(row.get("merge_tree_settings", {})),
+            dict(row.get("replicated_settings", {})),
         )
 
     @property
@@ -265,9 +279,8 @@ def _window(engine: Engine, row: TableRow) -> tuple[int, int]:
     elif engine.replicated:
         defaults = row.replicated_settings
     else:
-        return _number(row, "non_replicated_deduplication_window", row.merge_tree_settings), 0
-    window = _number(row, "replicated_deduplication_window", defaults)
-    return window, _number(row, "replicated_deduplication_window_seconds", defaults)
+        return _number(row, _PLAIN_WINDOW, row.merge_tree_settings), 0
+    return _number(row, _WINDOW, defaults), _number(row, _WINDOW_SECONDS, defaults)
 
 
 def _number(row: TableRow, name: str, defaults: Mapping[str, str]) -> int:

@@ -18,15 +18,9 @@ _SUMS = (
     "it merges rows of one key by adding them up, so an update or a delete cannot replace what is stored",
     "Write into a ReplacingMergeTree table and feed this one from it by a materialized view.",
 )
-_SET = ("it holds its rows in memory for joins and cannot replace or delete them", _LOCAL)
-_LOG = ("it only appends: no keys, no deduplication of inserts, no versions", _LOCAL)
-_OUTSIDE = ("its rows live in another system, where neither versions nor deduplication tokens hold", _LOCAL)
-_LAKE = ("it is a table of a data lake, where neither versions nor deduplication tokens hold", _LOCAL)
-
-_REASONS: dict[str, tuple[str, str]] = {
-    "View": ("a view stores nothing", "Point clickhouse.table at the table that the view reads."),
-    "LiveView": ("a view stores nothing", "Point clickhouse.table at the table that the view reads."),
-    "WindowView": ("a view stores nothing", "Point clickhouse.table at the table that the view reads."),
+_VIEW = ("a view stores nothing", "Point clickhouse.table at the table that the view reads.")
+_REASONS = {
+    **dict.fromkeys(("View", "LiveView", "WindowView"), _VIEW),
     "MaterializedView": (
         "rows inserted into a materialized view bypass its query and its source table",
         "Point clickhouse.table at its source table, or at its target table (TO …) itself.",
@@ -39,48 +33,26 @@ _REASONS: dict[str, tuple[str, str]] = {
         "it stores nothing, so rows could be neither replaced nor looked up",
         "Point clickhouse.table at the table that its materialized views fill.",
     ),
-    "Memory": ("its rows are lost when the server restarts, and it knows neither versions nor deduplication", _LOCAL),
     "Kafka": ("it is a reader of a topic", "Point clickhouse.table at the table that holds the rows."),
     "Merge": ("it reads over several tables and stores nothing", "Point clickhouse.table at one of them."),
-    "Dictionary": ("it shows a dictionary and cannot be inserted into", _LOCAL),
     "Alias": ("it is an alias of a table", "Point clickhouse.table at the table that it names."),
-    "KeeperMap": ("it is a small key-value store in Keeper, meant for state", _LOCAL),
-    "EmbeddedRocksDB": ("it overwrites by key without versions, so a late or repeated event would win", _LOCAL),
-    "Redis": ("it overwrites by key without versions, so a late or repeated event would win", _LOCAL),
-    "TimeSeries": ("it stores Prometheus samples in tables of its own", _LOCAL),
-    "GenerateRandom": ("it generates rows and stores none", _LOCAL),
-    "FuzzJSON": ("it generates rows and stores none", _LOCAL),
-    "FuzzQuery": ("it generates rows and stores none", _LOCAL),
-    "Loop": ("it repeats another table's rows and stores none", _LOCAL),
-    "ReplicatedGraphiteMergeTree": _SUMS,
-    "GraphiteMergeTree": _SUMS,
-    "Join": _SET,
-    "Set": _SET,
-    "Log": _LOG,
-    "TinyLog": _LOG,
-    "StripeLog": _LOG,
     "CoalescingMergeTree": (
         "an update to null leaves the old value there, and a row inserted again after a delete looks like an update",
         "Use a ReplacingMergeTree (`ch_sink init`).",
     ),
-    **dict.fromkeys(("SummingMergeTree", "AggregatingMergeTree"), _SUMS),
-    **dict.fromkeys(("DeltaLake", "DeltaLakeS3", "DeltaLakeAzure", "DeltaLakeLocal"), _LAKE),
-    **dict.fromkeys(("Iceberg", "IcebergS3", "IcebergAzure", "IcebergHDFS", "IcebergLocal", "Hudi"), _LAKE),
-    **dict.fromkeys(("MySQL", "PostgreSQL", "MaterializedPostgreSQL", "MaterializedMySQL", "MongoDB"), _OUTSIDE),
-    **dict.fromkeys(("SQLite", "ODBC", "JDBC", "ExternalDistributed", "YTsaurus", "ArrowFlight"), _OUTSIDE),
-    **dict.fromkeys(("File", "FileLog", "URL", "S3", "S3Queue", "GCS", "COSN", "OSS"), _OUTSIDE),
-    **dict.fromkeys(("AzureBlobStorage", "AzureQueue", "HDFS", "Hive", "Executable", "ExecutablePool"), _OUTSIDE),
-    **dict.fromkeys(("RabbitMQ", "NATS"), _OUTSIDE),
+    **dict.fromkeys(("SummingMergeTree", "AggregatingMergeTree", "GraphiteMergeTree"), _SUMS),
 }
+"""Engines of which the reason or the next step is their own."""
 
 
 def refusal(engine: str, table: str) -> TableError:
     """The error for an engine outside the served families: it names the engine, the reason and the remedy."""
-    base = engine.removeprefix("Replicated").removeprefix("Shared").removeprefix("System")
-    if engine.startswith("System"):
-        reason, remedy = "it is one of the server's own tables", _LOCAL
-    else:
-        reason, remedy = _REASONS.get(base, ("how it merges rows is unknown to the sink", _LOCAL))
+    base = engine.removeprefix("Replicated").removeprefix("Shared")
+    merges = base.endswith("MergeTree")
+    other = (
+        "how it merges rows is unknown to the sink" if merges else "it knows neither versions nor deduplication tokens"
+    )
+    reason, remedy = _REASONS.get(base, (other, _LOCAL))
     return TableError(f"{table} has the engine {engine}, which is not supported: {reason}", hint=remedy)
 
 
@@ -110,7 +82,6 @@ class DistributedOver:
     database: str
     table: str
     sharding_key: str = ""
-    policy: str = ""
 
 
 _CLAUSES = {
@@ -150,7 +121,13 @@ def parse_engine(engine: str, engine_full: str) -> EngineClause:
         )
     parts.pop("comment", "")
     settings = _settings(parts.pop("settings", ""))
-    return _modern(EngineClause(name, tuple(arguments), settings=settings, **parts))
+    made = EngineClause(name, tuple(arguments), settings=settings, **parts)
+    if name.endswith("MergeTree") and not made.order_by:
+        raise TableError(
+            f"{name} is in the deprecated form, with its keys among its arguments: {engine_full!r}",
+            hint="Recreate the table with ORDER BY: `ch_sink init`.",
+        )
+    return made
 
 
 def _clauses(text: str, tokens: list[Token], place: int) -> dict[str, str]:
@@ -215,25 +192,6 @@ def settings_sql(settings: Sequence[tuple[str, str]]) -> str:
     return f"SETTINGS {', '.join(values)}" if settings else ""
 
 
-def _modern(clause: EngineClause) -> EngineClause:
-    """The deprecated form ``MergeTree(date, [sample,] key, granularity, …)`` as today's clauses."""
-    if not clause.name.endswith("MergeTree") or clause.order_by:
-        return clause
-    numbers = [i for i, text in enumerate(clause.arguments) if text.isdigit()]
-    if not numbers or numbers[0] < 2:
-        return clause
-    lead = [i for i in range(numbers[0]) if string_value(clause.arguments[i]) is not None]
-    own = clause.arguments[len(lead) : numbers[0]]
-    return EngineClause(
-        clause.name,
-        clause.arguments[: len(lead)] + clause.arguments[numbers[0] + 1 :],
-        partition_by=f"toYYYYMM({own[0]})",
-        order_by=own[-1],
-        sample_by=own[1] if len(own) == 3 else "",
-        settings=(("index_granularity", clause.arguments[numbers[0]]), *clause.settings),
-    )
-
-
 def distributed_over(clause: EngineClause) -> DistributedOver | None:
     """The local table that a ``Distributed`` clause names; None for every other engine.
 
@@ -247,10 +205,7 @@ def distributed_over(clause: EngineClause) -> DistributedOver | None:
             f"Distributed({', '.join(clause.arguments)}) does not name one local table",
             hint="Point clickhouse.table at the local table, or at a Distributed table over a named one.",
         )
-    rest = (*clause.arguments[3:], "", "")
-    return DistributedOver(
-        names[0] or "", names[1] or "", names[2] or "", rest[0], _literal_or_name(rest[1]) or "" if rest[1] else ""
-    )
+    return DistributedOver(names[0] or "", names[1] or "", names[2] or "", *clause.arguments[3:4])
 
 
 def _literal_or_name(text: str) -> str | None:

@@ -1,18 +1,21 @@
-"""What a topic can tell of a table: all of its rows, or only those that have changed since it was filled otherwise."""
+"""How much a topic shows of its table: all rows, or only those changed since the table was filled another way."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
-from ch_sink.merge import version_column
+from ch_sink.model.change import Op
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
-from ch_sink.table.model import TargetTable
+from ch_sink.stream.tasks import RangeTask
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
-from ch_sink.types.sql import quote
+from ch_sink.trust.refill import NEW_SNAPSHOT
+from ch_sink.trust.subject import Subject
+
+_PROBE = 200
+"""Offsets in which one event is looked for."""
 
 
 def expect_one_order(ledger: Ledger, topic: TopicState) -> None:
@@ -78,7 +81,7 @@ def floors_of(ledger: Ledger, topic: TopicState, epoch: int) -> tuple[TruncateFl
 
 
 def facts_of(ledger: Ledger, topic_id: str) -> list[TopicFacts]:
-    """What was noted of the topic: when the stream began it, and each time it got partitions."""
+    """Notes about the topic: where the stream began it, and each time it got partitions."""
     return [facts for facts in ledger.facts(TopicFacts) if facts.topic_id == topic_id]
 
 
@@ -98,32 +101,58 @@ def follows_another(ledger: Ledger, topic: TopicState) -> bool:
     return any(topic_id != topic.topic_id for topic_id in ledger.topic_ids())
 
 
-def unjudged(ledger: Ledger, topic: TopicState, key: Sequence[str], client: Client, folded: TargetTable) -> str:
+def unjudged(subject: Subject, topic: TopicState) -> str:
     """The condition on differences of which an incomplete topic says nothing; empty if the topic has everything.
 
     Of a row with a key the last event says all. Of rows without one, events say how the number of equal rows changes,
     and not from which number: the table may rightly have more of them. A topic that was recreated with a snapshot says
     from which number: it begins with none.
-
-    ``folded``: the table that has what the topic says.
     """
+    ledger = subject.ledger
     if not is_incomplete(ledger, topic):
         return ""
-    if key:
+    if subject.key:
         return "kind = 'extra' AND source_version = ''"
     if any(topic.low.values()):
         # The insert of a row may be there still, and its delete lost from another partition.
         return "1" if sum(high > 0 for high in topic.high.values()) > 1 else "kind = 'extra'"
-    whole = not loads_of(ledger, topic.topic_id) and _begins_with_snapshot(client, folded)
+    whole = not loads_of(ledger, topic.topic_id) and _begins_with_snapshot(subject, topic)
     return "" if whole else "kind = 'extra'"
 
 
-def _begins_with_snapshot(client: Client, table: TargetTable) -> bool:
-    version = version_column(table)
-    if version is None or table.column("_op") is None:
-        return False
-    found = client.rows(f"SELECT argMin(_op, {quote(version)}) AS op FROM {table.qualified}", of=table)
-    return str(found[0]["op"]) == "r"
+def expect_whole(subject: Subject, topic: TopicState) -> None:
+    """Raises StreamFailed if the topic does not hold, or no longer shows, all rows of the table."""
+    hint = "Name the database in the section source, and use --against source." if subject.key else NEW_SNAPSHOT
+    expect_one_order(subject.ledger, topic)
+    if any(topic.low.values()):
+        raise StreamFailed(f"topic {topic.topic} no longer holds its first records", hint=hint)
+    name = subject.table.qualified
+    if follows_another(subject.ledger, topic) and not _begins_with_snapshot(subject, topic):
+        raise StreamFailed(
+            f"topic {topic.topic} was recreated and does not begin with a snapshot: it may lack rows of {name}",
+            hint=hint,
+        )
+    if loads_of(subject.ledger, topic.topic_id):
+        raise StreamFailed(f"{name} was filled from the database: topic {topic.topic} may lack rows of it", hint=hint)
+
+
+def _begins_with_snapshot(subject: Subject, topic: TopicState) -> bool:
+    """Whether the first event of a partition is a row of a snapshot."""
+    decoder, settings = subject.decoder(subject.table, False), subject.settings
+    for p, low in topic.low.items():
+        for at in range(low, topic.high[p], _PROBE):
+            end = min(at + _PROBE, topic.high[p])
+            task = RangeTask(settings.name, topic.topic, topic.topic_id, p, subject.table, at, end, State())
+            batches = [
+                decoder.decode(chunk.records, decoder.learn(chunk.records, None, subject.topic.history(p)))
+                for chunk in subject.topic.chunks(task, at)
+                if len(chunk.records)
+            ]
+            if events := [batch for batch in batches if len(batch)]:
+                if events[0].op[0] == Op.READ:
+                    return True
+                break
+    return False
 
 
 def without_history(differences: Differences, found: int, condition: str) -> int:

@@ -17,18 +17,15 @@ from typing import Any, Literal
 from ch_sink.clickhouse import detect, has_rows, without_foreign
 from ch_sink.errors import StreamFailed
 from ch_sink.model.address import counted
-from ch_sink.model.change import Op
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsEdited, TableRefilled, TopicFacts
-from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import base_of, expect_one_order, follows_another, loads_of
+from ch_sink.trust.history import base_of, expect_whole
 from ch_sink.trust.refill import (
-    NEW_SNAPSHOT,
     Moved,
     NewTable,
     Refill,
@@ -48,15 +45,12 @@ from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side
-from ch_sink.trust.subject import Subject
 from ch_sink.trust.swap import Exchange, held, results_at, runs
 from ch_sink.trust.topic import WithoutErased, offsets_behind
 
 _NEAR = 2_000
 """Offsets behind the stream at which it is paused."""
 _ROUNDS = 30
-_PROBE = 200
-"""Offsets in which one event is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +71,7 @@ class Resynced:
     size: int = 0
     """Bytes on disk that the table has, which is about what the new one needs; 0 if that is not known."""
     shape: tuple[str, ...] = ()
-    """What the new table has otherwise than the stream's."""
+    """How the new table differs from the stream's."""
     moved: "Moved | None" = None
     """How the rows of the new table differ from those of the former one, shortly before the exchange."""
     lacking: int = 0
@@ -127,7 +121,7 @@ def resynced(
     if known is not None and not into:
         _expect_empty(refill, topic.topic_id)
     if against == "topic":
-        _expect_whole(refill, topic)
+        expect_whole(subject, topic)
         removed = [one for one in subject.ledger.facts(RowsEdited) if one.topic_id == topic.topic_id]
         refill = replace(refill, subject=replace(subject, topic=WithoutErased.of(subject.topic, removed)))
     if into:
@@ -164,7 +158,7 @@ class _Way:
     topic: TopicState
     against: Literal["source", "topic"]
     known: TopicFacts | None
-    """What is to be noted of the topic if the stream has read nothing of it."""
+    """What to note about the topic if the stream has read nothing of it."""
     shape: Shape | None = None
     """Another shape of the new table."""
 
@@ -186,7 +180,9 @@ def _expect_empty(refill: Refill, topic_id: str) -> None:
     subject = refill.subject
     table = subject.table.qualified
     if subject.reached(topic_id).applied:
-        raise StreamFailed(f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Begin again.")
+        raise StreamFailed(
+            f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Run the command again."
+        )
     if has_rows(subject.client, subject.table):
         raise StreamFailed(
             f"{table} has rows, and stream {refill.stream!r} has read nothing of topic {refill.subject.settings.topic}",
@@ -393,42 +389,7 @@ def _expect_same_shape(refill: Refill) -> None:
     table = refill.subject.table
     now = detect(refill.subject.client, table.database, table.name, refill.subject.settings.policy)
     if [(c.name, c.type) for c in now.columns] != [(c.name, c.type) for c in table.columns]:
-        raise StreamFailed(f"{table.qualified} got other columns in the meantime", hint="Begin again.")
-
-
-def _expect_whole(refill: Refill, topic: TopicState) -> None:
-    subject = refill.subject
-    hint = "Name the database in the section source, and use --against source." if subject.key else NEW_SNAPSHOT
-    expect_one_order(subject.ledger, topic)
-    if any(topic.low.values()):
-        raise StreamFailed(f"topic {topic.topic} no longer holds its first records", hint=hint)
-    name = subject.table.qualified
-    if follows_another(subject.ledger, topic) and not _begins_with_snapshot(subject, topic):
-        raise StreamFailed(
-            f"topic {topic.topic} was recreated and does not begin with a snapshot: it may lack rows of {name}",
-            hint=hint,
-        )
-    if loads_of(subject.ledger, topic.topic_id):
-        raise StreamFailed(f"{name} was filled from the database: topic {topic.topic} may lack rows of it", hint=hint)
-
-
-def _begins_with_snapshot(subject: Subject, topic: TopicState) -> bool:
-    """Whether the first event of a partition is a row of a snapshot."""
-    decoder, settings = subject.decoder(subject.table, False), subject.settings
-    for p, low in topic.low.items():
-        for at in range(low, topic.high[p], _PROBE):
-            end = min(at + _PROBE, topic.high[p])
-            task = RangeTask(settings.name, topic.topic, topic.topic_id, p, subject.table, at, end, State())
-            batches = [
-                decoder.decode(chunk.records, decoder.learn(chunk.records, None, subject.topic.history(p)))
-                for chunk in subject.topic.chunks(task, at)
-                if len(chunk.records)
-            ]
-            if events := [batch for batch in batches if len(batch)]:
-                if events[0].op[0] == Op.READ:
-                    return True
-                break
-    return False
+        raise StreamFailed(f"{table.qualified} got other columns in the meantime", hint="Run the command again.")
 
 
 def _live(refill: Refill, table: TargetTable) -> int:

@@ -110,7 +110,7 @@ def shadow_tables(client: Client, table: TargetTable) -> Iterator[Shadow]:
 
 
 def _made(client: Client, table: TargetTable, create: Callable[[TargetTable], str], made: list[str]) -> TargetTable:
-    """The table, created on the server with which the client stays; ``made`` gets the names of what is to be dropped.
+    """The table, created on the server with which the client stays; ``made`` gets the names of tables to drop.
 
     A table of the same name that a balancer has created elsewhere would take statements that are meant for this one.
     So each attempt has a name of its own.
@@ -156,14 +156,25 @@ def _clear(client: Client, table: TargetTable) -> None:
 
 def _expect_left(table: TargetTable, comments: Iterable[str]) -> None:
     for comment in comments:
-        maker = comment.split()[-3:]
-        if len(maker) < 3 or not maker[1].isdigit() or int(maker[1]) == os.getpid():
-            continue
-        if maker[0] == socket.gethostname() and maker[2] == born(int(maker[1])):
+        if pid := made_by(" ".join(comment.split()[-3:])):
             raise StreamFailed(
-                f"process {maker[1]} on this host is verifying or repairing this table now: it has {table.qualified}",
+                f"process {pid} on this host is verifying or repairing this table now: it has {table.qualified}",
                 hint="Wait until it ends, or stop it.",
             )
+
+
+def maker() -> str:
+    """The process that runs, as `made_by` reads it."""
+    pid = os.getpid()
+    return f"{socket.gethostname()} {pid} {born(pid)}"
+
+
+def made_by(text: str) -> int:
+    """The process id of another living process of this host; 0 if it is none."""
+    parts = text.split()
+    if len(parts) != 3 or not parts[1].isdigit() or int(parts[1]) == os.getpid():
+        return 0
+    return int(parts[1]) if parts[0] == socket.gethostname() and parts[2] == born(int(parts[1])) else 0
 
 
 def _create(table: TargetTable) -> str:
@@ -178,9 +189,7 @@ def _create(table: TargetTable) -> str:
 
 
 def _comment() -> str:
-    pid = os.getpid()
-    maker = f"{socket.gethostname()} {pid} {born(pid)}"
-    return f"ch_sink: rows of the source, for a comparison; dropped after it; made by {maker}"
+    return f"ch_sink: rows of the source, for a comparison; dropped after it; made by {maker()}"
 
 
 def _column(column: Column, table: TargetTable) -> str:

@@ -4,8 +4,6 @@ Its name tells whose it is, so that the next run finds what a killed one left. V
 target, not what is behind the name: they hold for the successor from the moment of the exchange.
 """
 
-import os
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,28 +12,12 @@ from typing import Any
 from ch_sink.clickhouse import EVERY_TYPE, Client, detect
 from ch_sink.errors import ChSinkError, ClickHouseError, StreamFailed
 from ch_sink.model.policy import Policy
-from ch_sink.stream.claims import born
 from ch_sink.table.engine_full import EngineClause, parse_engine
 from ch_sink.table.fill_note import fill_note, marked
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.shadow import DROP
+from ch_sink.trust.shadow import DROP, made_by, maker
 from ch_sink.trust.shape import Shape
 from ch_sink.types.sql import literal, quote, string_value
-
-
-def maker() -> str:
-    """The process that runs, as `made_by` reads it."""
-    pid = os.getpid()
-    return f"{socket.gethostname()} {pid} {born(pid)}"
-
-
-def made_by(text: str) -> int:
-    """The process id of another living process of this host; 0 if it is none."""
-    parts = text.split()
-    if len(parts) != 3 or not parts[1].isdigit() or int(parts[1]) == os.getpid():
-        return 0
-    return int(parts[1]) if parts[0] == socket.gethostname() and parts[2] == born(int(parts[1])) else 0
-
 
 SUFFIX = "__ch_sink_next"
 _DRAFT = "_columns"

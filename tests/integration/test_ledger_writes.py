@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client, write_together
-from ch_sink.errors import ChSinkError, LedgerConflict
+from ch_sink.errors import ChSinkError, LedgerConflict, TakenBack
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.counts import Counts
 from ch_sink.ports import FinishedRange, RangeIntent, TopicFacts, TruncateFloor
@@ -155,3 +155,23 @@ def test_an_owner_does_not_ask_for_what_it_knows_is_not_there(
     again = ClickHouseLedger(client, own_tables, "ledger", "fresh")
     again.claim("later")
     assert read(again) == read(other)
+
+
+@pytest.mark.parametrize("written", ["intent", "result"])
+@pytest.mark.parametrize("streams", ["u", "vw"])
+def test_a_ledger_that_was_taken_back_is_noticed_before_the_next_write(
+    client: Client, own_tables: str, streams: str, written: str
+) -> None:
+    ledgers = claimed(client, own_tables, streams)
+    write_together([Intend(ledger, intents(s, 0)) for s, ledger in ledgers.items()])
+    if written == "result":
+        write_together([Record(ledger, results(s, 0)) for s, ledger in ledgers.items()])
+    first, after = next(iter(ledgers)), 10 if written == "result" else 0
+    client.command(f"DELETE FROM {own_tables}.ledger WHERE stream = '{first}' AND entry = '{written}'")
+    answers = write_together([Intend(ledger, intents(s, after)) for s, ledger in ledgers.items()])
+    assert isinstance(answers[0], TakenBack)
+    assert all(isinstance(answer, list) for answer in answers[1:])
+    with pytest.raises(TakenBack, match=f"the ledger of stream {first} lacks what this job has recorded"):
+        ledgers[first].results(results(first, after))
+    ledgers[first].claim(f"run-{first}")
+    assert ledgers[first].intents(intents(first, 0))

@@ -285,6 +285,33 @@ def test_a_request_leaves_nothing_for_the_next_one(clickhouse: EmbeddedClickHous
         assert ask(clickhouse, "SELECT {a:Int8}").code == 456
 
 
+LEAVE_NOTHING = (
+    "CREATE TABLE {t}_x ENGINE = MergeTree ORDER BY a AS SELECT 1 AS a SETTINGS max_block_size = 77",
+    "CREATE OR REPLACE VIEW {t}_v AS SELECT * FROM {t} SETTINGS max_block_size = 77",
+    "ALTER TABLE {t} ADD COLUMN c Int64 SETTINGS mutations_sync = 2",
+    "ALTER TABLE {t} UPDATE b = 'x' WHERE a = 1 SETTINGS mutations_sync = 2",
+    "DELETE FROM {t} WHERE a = 1 SETTINGS max_threads = 7",
+    "OPTIMIZE TABLE {t} FINAL SETTINGS max_threads = 7",
+    "SYSTEM STOP MERGES {t}",
+    "KILL QUERY WHERE query_id = 'none' ASYNC",
+    "TRUNCATE TABLE {t} SETTINGS max_threads = 7",
+    "EXCHANGE TABLES {t} AND {t}_x",
+    "RENAME TABLE {t}_x TO {t}_y",
+    "DROP VIEW {t}_v",
+    "DROP TABLE {t}_y SETTINGS max_threads = 7",
+)
+
+
+def test_statements_leave_their_connection_as_it_was(clickhouse: EmbeddedClickHouse, table: str) -> None:
+    look = "SELECT groupArray((name, value)), currentDatabase() FROM system.settings WHERE changed"
+    mine = {"max_threads": 3, "log_comment": table}
+    before = ask(clickhouse, look, **mine).body
+    for statement in LEAVE_NOTHING:
+        done = ask(clickhouse, statement.replace("{t}", table), **mine)
+        assert (statement, done.status) == (statement, 200), done.body
+        assert (statement, ask(clickhouse, look, **mine).body) == (statement, before)
+
+
 def test_a_comment_is_that_of_its_own_request(clickhouse: EmbeddedClickHouse) -> None:
     query = "SELECT getSetting('log_comment')"
     for comment in ("first", "", "second", ""):

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ch_sink.decode import Decoder
-from ch_sink.decode.avro.definition import NotText, Unreadable, Want, read, reader
+from ch_sink.decode.avro.definition import Unreadable, Want, read, reader
 from ch_sink.decode.avro.schema import Node, parse
+from ch_sink.decode.avro.vectors import NotText
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of

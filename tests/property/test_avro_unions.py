@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ch_sink.decode.avro.definition import NotText, Unreadable, read
+from ch_sink.decode.avro.definition import Unreadable, read
 from ch_sink.decode.avro.schema import Node, parse, source_type
+from ch_sink.decode.avro.vectors import NotText
 from ch_sink.types.connect import SourceType
 from tests.support.avro_bytes import Branch, encoded, expected
 

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.avro.definition import NotText, Struct, Unreadable, Vector, Want
+from ch_sink.decode.avro.definition import Unreadable, Want
 from ch_sink.decode.avro.scanned import Program, program, read_group, whole
 from ch_sink.decode.avro.schema import Node
+from ch_sink.decode.avro.vectors import NotText, Struct, Vector
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import UNCONVERTED, Fault
 from ch_sink.decode.json.layout import row_fields

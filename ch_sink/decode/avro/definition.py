@@ -5,17 +5,13 @@ numbers of more than 64 bits. It is as fast, and the tests compare both.
 """
 
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from threading import local
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
 from ch_sink.decode.avro.schema import Node, within
+from ch_sink.decode.avro.vectors import Struct, Values, Vector, where_present
 
 UNREADABLE = (ValueError, LookupError, OverflowError, RecursionError, MemoryError)
 """Exceptions that reading bytes that do not follow their schema may raise."""
@@ -26,7 +22,6 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 Values are None, bool, int, float, bytes, str, list and dict; a list of pairs for a map's entries; a dict of the type's
 name and the value for a union of several types.
 """
-Mask = npt.NDArray[np.bool_]
 Want = Mapping[str, "Want | None"]
 """Fields of a record to build, each with the fields to build of it (None: all)."""
 
@@ -35,24 +30,6 @@ _LONGEST = 32_768
 _DEEPEST = 150
 """Values of such a type within each other: fewer than Python's own limit, which depends on the caller."""
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
-_ARROW = {
-    "int": pa.int64(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "bytes": pa.binary(),
-    "fixed": pa.binary(),
-    "enum": pa.string(),
-}
-
-
-class NotText(ValueError):
-    """The bytes of a text are not UTF-8; ``places``: the datums with such texts."""
-
-    def __init__(self, places: list[int]) -> None:
-        super().__init__("a text is not UTF-8")
-        self.places = places
 
 
 class Unreadable(ValueError):
@@ -61,101 +38,6 @@ class Unreadable(ValueError):
     def __init__(self, places: list[int]) -> None:
         super().__init__("datums do not follow their schema")
         self.places = places
-
-
-class Vector(ABC):
-    """One value for each datum. ``valid``: which datums have one; None for all."""
-
-    def __init__(self, count: int, valid: Mask | None) -> None:
-        self.count, self.valid = count, valid
-
-    def present(self) -> Mask:
-        """Which datums have a value."""
-        return np.ones(self.count, dtype=np.bool_) if self.valid is None else self.valid
-
-    def only(self, where: Mask) -> None:
-        """Drop the values of all other datums."""
-        self.valid = where & self.present()
-
-    @abstractmethod
-    def column(self) -> Any:
-        """The values as an Arrow array, or a list if they have no Arrow type of their own. Raises NotText."""
-
-    def tolist(self) -> list[Any]:
-        """The values as Python objects. Raises NotText."""
-        found = self.column()
-        return found if isinstance(found, list) else list(found.to_pylist())
-
-    def numbers(self) -> npt.NDArray[np.int64] | None:
-        """The values as integers, 0 for a missing one; None if they are not integers."""
-        return None
-
-    def letters(self) -> npt.NDArray[np.uint8] | None:
-        """The octets of texts of one letter each; None if they may be others."""
-        return None
-
-    def repeated(self) -> list[Any] | None:
-        """Texts, one object for each distinct one; None if there are many, or one is not UTF-8."""
-        return None
-
-
-class Struct(Vector):
-    """Records, as a vector for each field."""
-
-    def __init__(self, count: int, valid: Mask | None, fields: dict[str, Vector]) -> None:
-        super().__init__(count, valid)
-        self.fields = fields
-
-    def only(self, where: Mask) -> None:
-        super().only(where)
-        for vector in self.fields.values():
-            vector.only(where)
-
-    def column(self) -> list[Any]:
-        names, there = list(self.fields), self.present().tolist()
-        columns = [vector.tolist() for vector in self.fields.values()]
-        rows = zip(*columns, strict=True) if columns else [()] * self.count
-        return [dict(zip(names, row, strict=True)) if one else None for row, one in zip(rows, there, strict=True)]
-
-
-class Values(Vector):
-    """Python objects of one kind of type, None for a missing one; texts as their bytes."""
-
-    def __init__(self, kind: str, values: list[Any]) -> None:
-        super().__init__(len(values), _where_present(values))
-        self._kind, self._values = kind, values
-
-    def only(self, where: Mask) -> None:
-        super().only(where)
-        self._values = [value if one else None for value, one in zip(self._values, where.tolist(), strict=True)]
-
-    def column(self) -> Any:
-        if self._kind == "string":
-            return as_text(pa.array(self._values, pa.binary()))
-        kind = _ARROW.get(self._kind)
-        return self._values if kind is None else pa.array(self._values, kind)
-
-    def numbers(self) -> npt.NDArray[np.int64] | None:
-        if self._kind not in ("int", "long"):
-            return None
-        return np.array([value or 0 for value in self._values], dtype=np.int64)
-
-
-def as_text(array: pa.Array) -> pa.Array:
-    """An array of bytes as texts. Raises NotText."""
-    try:
-        return array.cast(pa.string())
-    except pa.ArrowInvalid:
-        odd = [i for i, one in enumerate(array.to_pylist()) if one is not None and not _is_utf8(one)]
-        raise NotText(odd) from None
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def read(node: Node, values: Sequence[bytes], *, skip: int = 0, want: Want | None = None) -> Vector:
@@ -192,12 +74,7 @@ def _vector(node: Node, values: list[Any], want: Want | None) -> Vector:
         for member in node.members
         if want is None or member.name in want
     }
-    return Struct(len(values), _where_present(values), fields)
-
-
-def _where_present(values: list[Any]) -> Mask | None:
-    there = [value is not None for value in values]
-    return None if all(there) else np.array(there, dtype=np.bool_)
+    return Struct(len(values), where_present(values), fields)
 
 
 @lru_cache(maxsize=1024)

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from ch_sink.decode.assemble import Part
 from ch_sink.decode.avro.columns import AvroLayout, Block, build_layout, convert, culprits, is_envelope, listed
-from ch_sink.decode.avro.definition import UNREADABLE, Mask, Struct, Unreadable, reader
+from ch_sink.decode.avro.definition import UNREADABLE, Unreadable, reader
 from ch_sink.decode.avro.scanned import read_group
 from ch_sink.decode.avro.schema import Node, within
+from ch_sink.decode.avro.vectors import Mask, Struct
 from ch_sink.decode.event_form import classify, classify_document, row_operations
 from ch_sink.decode.framing import AVRO_HEAD, Framed
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Fault, Read, meta

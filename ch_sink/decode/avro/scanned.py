@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.avro.definition import Mask, Struct, Vector, Want, as_text, read
+from ch_sink.decode.avro.definition import Want, read
 from ch_sink.decode.avro.schema import Node
+from ch_sink.decode.avro.vectors import Mask, Struct, Vector, as_text
 from ch_sink.decode.framing import AVRO_HEAD
 from ch_sink.decode.native.library import Joined, address, joined, library
 from ch_sink.decode.native.scan import MOST_BYTES, MOST_KNOWN, optional

@@ -29,8 +29,12 @@ _HEAD_BYTES = 256 << 10  # how far a query may reach into the body before the ro
 _READS = {"SELECT", "SHOW", "DESCRIBE", "DESC", "EXISTS", "EXPLAIN", "CHECK", "WATCH"}
 _SYNC = re.compile(rb"\s+SYNC[\s;]*$", re.IGNORECASE)
 _TEMPORARY = re.compile(rb"CREATE\s+(?:OR\s+REPLACE\s+)?TEMPORARY\b", re.IGNORECASE)
-_LEAVE_NOTHING = {"SELECT", "INSERT", "SHOW", "DESCRIBE", "DESC", "EXISTS", "EXPLAIN"}
-"""Statements after which their connection is as it was before, settings of their own included (tried on 26.9)."""
+_LEAVE_NOTHING = {
+    *("SELECT", "INSERT", "SHOW", "DESCRIBE", "DESC", "EXISTS", "EXPLAIN", "CREATE", "ALTER", "DROP", "RENAME"),
+    *("EXCHANGE", "TRUNCATE", "DELETE", "OPTIMIZE", "SYSTEM", "KILL"),
+}
+"""Statements after which their connection is as it was before, settings of their own included: see
+``test_statements_leave_their_connection_as_it_was``. Temporary tables are refused."""
 _WITH_RESULT = _READS | {"KILL", "BACKUP", "RESTORE"}
 _BYTES = ("Arrow", "Native", "Parquet", "RowBinary", "ORC", "Avro")
 # Parameters that are not settings (HTTPHandler's own list), and settings of the transport, which this endpoint obeys.

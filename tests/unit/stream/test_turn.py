@@ -13,10 +13,13 @@ import pytest
 
 from ch_sink.errors import ChSinkError
 from ch_sink.model.values import TopicState
+from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.job_stream import JobStream
 from ch_sink.stream.lanes import Kind, Report, ThreadLanes
 from ch_sink.stream.pace import Flush
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.stream.turn import PATIENCE, TOGETHER
+from ch_sink.testing import MemoryStream
 from ch_sink.wiring.worker import packed
 from tests.support.job import InlineLanes, MemoryJob
 
@@ -285,6 +288,39 @@ def test_a_server_that_hangs_keeps_only_its_own_streams_waiting() -> None:
     stopping = lambda: bool(job.read["a"] and job.read["b"])  # noqa: E731
     assert job.run(interval=0.02, slots=lambda: 4, stopping=stopping) == {}
     assert all(waited), "the others wait for the server that hangs"
+
+
+class Unanswered(MemoryJob):
+    """Streams whose names begin with `bad` cannot be opened: their server does not answer."""
+
+    answer = threading.Event()
+
+    def _stream(self, memory: MemoryStream, *settings: Any) -> JobStream:
+        made = super()._stream(memory, *settings)
+        connect = made.connect
+
+        def waiting() -> Coordinator:
+            assert not made.name.startswith("bad") or self.answer.wait(30)
+            return connect()
+
+        made.connect = waiting
+        return made
+
+
+def test_streams_of_a_server_that_does_not_answer_do_not_keep_others_from_being_opened() -> None:
+    """In threads."""
+    job = Unanswered(lanes=ThreadLanes(opens=2))
+    for number in range(20):
+        job.add(f"bad{number}", 1)
+        job.servers[f"bad{number}"] = "hangs"
+    job.add("good", 1)
+
+    def stopping() -> bool:
+        if job.read["good"]:
+            job.answer.set()
+        return bool(job.read["good"])
+
+    assert job.run(interval=0.02, stopping=stopping) == {}
 
 
 class TwoSlots(MemoryJob):

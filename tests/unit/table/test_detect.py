@@ -6,7 +6,7 @@ import pytest
 
 from ch_sink.errors import TableError, TableNotFound
 from ch_sink.model.policy import policy_of
-from ch_sink.table.detect import DETECT_SQL, assemble, detect_sql, local_table
+from ch_sink.table.detect import DEFAULTS_SQL, DETECT_SQL, assemble, detect_sql, local_table, needs_defaults
 from ch_sink.table.model import Family, TargetTable
 from tests.support.engine import Engine as ClickHouse
 
@@ -24,7 +24,8 @@ def make(engine: ClickHouse, clause: str) -> dict[str, Any]:
 
 
 def seen(engine: ClickHouse, table: str) -> dict[str, Any]:
-    return engine.rows(DETECT_SQL, {"database": "t", "table": table})[0]
+    row = engine.rows(DETECT_SQL, {"database": "t", "table": table})[0]
+    return {**row, **(engine.rows(DEFAULTS_SQL)[0] if needs_defaults(row) else {})}
 
 
 def test_a_table_is_found_whole(engine: ClickHouse) -> None:
@@ -75,6 +76,23 @@ def test_the_servers_window_holds_where_the_table_sets_none(engine: ClickHouse) 
     found = assemble(replicated, policy_of())
     assert found.dedup_window == values["replicated_deduplication_window"] > 0
     assert found.dedup_window_seconds == values["replicated_deduplication_window_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "asked"),
+    [
+        ("MergeTree", "", True),
+        ("MergeTree", "non_replicated_deduplication_window = 0", False),
+        ("MergeTree", "replicated_deduplication_window = 9, replicated_deduplication_window_seconds = 9", True),
+        ("ReplicatedMergeTree", "non_replicated_deduplication_window = 9", True),
+        ("ReplicatedMergeTree", "replicated_deduplication_window = 9", True),
+        ("SharedMergeTree", "replicated_deduplication_window = 9, replicated_deduplication_window_seconds = 9", False),
+    ],
+)
+def test_the_servers_windows_are_asked_for_where_the_table_sets_none(name: str, settings: str, asked: bool) -> None:
+    full = f"{name} ORDER BY id" + (f" SETTINGS {settings}" if settings else "")
+    row = {"engine": name, "engine_full": full}
+    assert needs_defaults(row) == asked
 
 
 def test_named_tuples_of_a_client_are_taken_too(engine: ClickHouse) -> None:

@@ -1,0 +1,59 @@
+"""A backup of the table and the sink's own tables is restored while a job works: it loses no row."""
+
+from contextlib import closing
+
+import pytest
+
+from ch_sink.config import load_job
+from ch_sink.errors import TakenBack
+from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.tasks import Task, TaskResult
+from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
+from ch_sink.wiring.worker import run_configured
+from tests.support.hand import mysql
+from tests.support.inline_job import run_inline
+from tests.support.kafka import fresh_topic, produce, recorded
+from tests.support.sink import Place, inside
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_job_under_which_a_backup_is_restored_reads_again_what_came_since(place: Place) -> None:
+    topic = fresh_topic()
+    place.kafka.create_topic(topic, 1)
+    config = place.config(topic, "orders")
+    events = [mysql("c", {"id": n}, None, {"id": n, "v": f"v{n}"}, n) for n in range(3)]
+    produce(place.kafka, recorded(topic, events[:1]))
+    assert inside("init", config, "--apply").returncode == 0
+    settings = load_job(config).only()
+    text = settings.to_task_json()
+
+    def execute(tasks: list[Task]) -> list[TaskResult]:
+        return [run_configured(text, task) for task in tasks]
+
+    tables = [row["name"] for row in place.rows("SELECT name FROM system.tables WHERE database = '{db}' "
+                                                "AND engine != 'View'")]  # fmt: skip
+    with closing(SharedTopics()) as topics:
+        ports = stream_ports(settings, topics)
+        job = Coordinator(stream_settings(settings), ports)
+        job.open()
+
+        def work() -> None:
+            job.run_batch(job.plan(ports.topics.state(topic), None), execute)  # type: ignore[arg-type]
+
+        work()
+        for name in tables:
+            place.client.command(f"CREATE TABLE {place.database}.{name}_kept CLONE AS {place.database}.{name}")
+        produce(place.kafka, recorded(topic, events[1:2]))
+        work()
+        for name in tables:
+            kept, own = f"{place.database}.{name}_kept", f"{place.database}.{name}"
+            place.client.command(f"TRUNCATE TABLE {own}")
+            place.client.command(f"ALTER TABLE {own} ATTACH PARTITION ALL FROM {kept}")
+        produce(place.kafka, recorded(topic, events[2:]))
+        with pytest.raises(TakenBack, match="ClickHouse was taken back to an earlier state"):
+            work()
+        job.close()
+    run_inline(config)
+    rows = place.rows("SELECT id, v FROM {db}.orders_current ORDER BY id")
+    assert [tuple(row.values()) for row in rows] == [(n, f"v{n}") for n in range(3)]
