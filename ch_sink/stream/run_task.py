@@ -193,7 +193,7 @@ def _failure(task: Task, error: Exception, where: str) -> ChSinkError:
     trace = traceback.format_exc()
     if not isinstance(error, ChSinkError):
         text = f"partition {task.partition}, {where}: {type(error).__name__}: {error}"
-        error = StreamFailed(text, hint="run again with --debug for the trace")
+        error = StreamFailed(text, hint="Run again with --debug for the trace.")
     error.trace = trace  # type: ignore[attr-defined]
     return error
 
