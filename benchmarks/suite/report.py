@@ -19,7 +19,7 @@ def spread(values: Sequence[float], scale: float = 1.0, digits: int = 0) -> str:
 def table(results: Sequence[Mapping[str, Any]]) -> str:
     """One line per workload."""
     lines = [
-        "| Workload | B/event | thousand events/s | limit | ratio | CPU s per million events | of it workers | "
+        "| Workload | B/event | thousand events/s | limit | ratio | CPU s per million events | of which workers | "
         "worker MiB | rows per part |",
         "|---|---|---|---|---|---|---|---|---|",
     ]

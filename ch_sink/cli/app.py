@@ -1,9 +1,7 @@
 """The commands and what they share: exit codes, errors without traceback, ``--debug``."""
 
 import logging
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +20,7 @@ from ch_sink.cli.purge import purge
 from ch_sink.cli.repair import repair
 from ch_sink.cli.resync import resync
 from ch_sink.cli.run import run
+from ch_sink.cli.server import server
 from ch_sink.cli.status import status
 from ch_sink.cli.verify import verify
 from ch_sink.errors import ChSinkError
@@ -96,28 +95,7 @@ app.command(cls=Command, short_help="Correct rows that differ from the source, b
 app.command(cls=Command, short_help="Fill tables from the source or the topic, and swap them in.")(resync)
 app.command(cls=Command, short_help="Remove deleted rows, or one key, from the disk.")(purge)
 app.command(cls=Command, short_help="Apply recorded events on this machine and compare the tables.")(demo)
-
-
-@app.command(cls=Command, short_help="Serve ClickHouse's HTTP interface from an embedded engine.")
-def server(
-    context: typer.Context,
-    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="PORT", help="Port to listen on; 0 takes a free one.", min=0, max=65535)
-    ] = 8123,
-    path: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the tables; created if missing.")] = Path(
-        "./clickhouse"
-    ),
-    user: Annotated[str, typer.Option(metavar="NAME", help="User name that clients log in with.")] = "default",
-) -> None:
-    """Serve ClickHouse's HTTP interface from an embedded engine, to try ch_sink without a server.
-
-    Clients authenticate with the password in the environment variable CH_SINK_SERVER_PASSWORD.
-    """
-    from ch_sink.cli.server import serve
-
-    password = os.environ.get("CH_SINK_SERVER_PASSWORD", "")
-    serve(host, port, path, user=user, password=password, say=Output().note, stop=context.obj)
+app.command(cls=Command, short_help="Serve ClickHouse's HTTP interface from an embedded engine.")(server)
 
 
 def run_command(arguments: Sequence[str], stop: Stop) -> int:

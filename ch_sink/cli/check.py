@@ -29,8 +29,6 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Test every precondition of each stream; exit code 1 if one fails."""
-    from ch_sink.cli.machine import java_finding
-
     out = Output(as_json=as_json)
     streams = load_all(out, configs, overrides, only, strict=True)
     java = java_finding()  # once: each look starts a JVM
@@ -91,3 +89,14 @@ def _document(stream: str, found: "Sequence[Finding]") -> dict[str, Any]:
         "ok": all(f.level != "fail" for f in found),
         "findings": [{"level": f.level, "title": f.title, "detail": f.detail, "remedy": f.remedy} for f in found],
     }
+
+
+def java_finding() -> "Finding":
+    """Whether Spark finds its Java. Starts each candidate to learn its version."""
+    from ch_sink.spark.installed import MINIMUM, find_java
+    from ch_sink.table.checks import Finding
+
+    if (java := find_java()) is not None:
+        return Finding("ok", "java", str(java))
+    missing = f"no Java {MINIMUM} or newer was found, and Spark needs one"
+    return Finding("fail", "java", missing, "Install one, or set JAVA_HOME.")

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,16 +23,6 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
-    """What the command line adds to the configuration."""
-
-    engine: str | None = None
-    apply: bool = False
-    row_policy: tuple[str, ...] = ()
-    output: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Planned:
     """A stream's plan, and the server on which it runs."""
 
@@ -43,7 +32,7 @@ class _Planned:
 
 
 def _printed(text: "Callable[[], None]") -> "Callable[[bool], None]":
-    """What an option does that prints something instead of reading files."""
+    """A callback for an option that prints something and ends the command."""
 
     def chosen(wanted: bool) -> None:
         if wanted:
@@ -76,14 +65,6 @@ def init(
         ),
     ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Execute the statements instead of printing them.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the statements, as without --apply.")] = False,
-    row_policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ROLE", help="Create a row policy that hides deleted rows from this role. May be repeated."
-        ),
-    ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the statements to this file.")] = None,
     only: Only = None,
     overrides: Overrides = None,
     example: Annotated[
@@ -108,25 +89,23 @@ def init(
     tables in which ch_sink keeps its own state. A table that exists gets the columns it lacks and loses none, so init
     can be repeated.
     """
-    if apply and dry_run:
-        raise ConfigError("--apply and --dry-run exclude each other", hint="Use one of them.")
-    choices = Choices(engine, apply, tuple(row_policy or ()), output)
     out = Output()
     streams = load_all(out, configs, overrides, only, strict=True)
     jobs = load_jobs(configs, overrides)
-    _run(out, streams, choices, found=watch_topics(jobs, lambda: jobs, only).finds)
+    _run(out, streams, apply=apply, engine=engine, found=watch_topics(jobs, lambda: jobs, only).finds)
 
 
 def make_tables(out: Output, config: "Config", *, quiet: bool = False) -> None:
-    """What ``init --apply`` does; ``quiet`` leaves out the list of what was created."""
-    _run(out, [config], Choices(apply=True), quiet=quiet)
+    """Do what ``init --apply`` does. ``quiet``: leave out the list of created objects."""
+    _run(out, [config], apply=True, quiet=quiet)
 
 
 def _run(
     out: Output,
     configs: "list[Config]",
-    choices: Choices,
     *,
+    apply: bool,
+    engine: str | None = None,
     quiet: bool = False,
     found: "Callable[[Config], bool]" = lambda _: False,
 ) -> None:
@@ -146,20 +125,16 @@ def _run(
         looks = [(config, pool.submit(_look, config)) for config in configs]
         for config, look in looks:
             try:
-                planned.append(_plan(out, config, look.result(), choices, several=several))
+                planned.append(_plan(out, config, look.result(), engine, apply=apply, several=several))
             except ChSinkError as error:
                 if isinstance(error, (ClickHouseError, ConfigError, BrokerUnavailable)) or not found(config):
                     raise error.about(config.stream_name) if several else error from None
                 failed[config.stream_name] = error.of_one_topic(config.kafka.topic)
-    statements = once([statement for one in planned for statement in one.plan.statements])
-    if choices.output is not None:
-        _write(choices.output, script(statements))
-        out.note(f"wrote {len(statements)} statements to {choices.output}")
-    elif not choices.apply:
-        out.sql(script(statements))
+    if not apply:
+        out.sql(script(once([statement for one in planned for statement in one.plan.statements])))
         if out.interactive:
             out.note("nothing was changed; add --apply to run these statements")
-    if choices.apply:
+    else:
         done: set[tuple[str, Statement]] = set()
         for one in planned:
             if one.client is None:
@@ -183,7 +158,7 @@ def _run(
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What a stream's topic shows, and the server on which its table is, or why there is none."""
+    """The sample of a stream's topic, and its server, or why the server cannot be reached."""
 
     seen: "Sampled"
     client: "Client | None"
@@ -203,19 +178,27 @@ def _look(config: "Config") -> _Looked:
         return _Looked(look_into(config, offsets.state(config.kafka.topic), years), client, trouble)
 
 
-def _plan(out: Output, config: "Config", looked: _Looked, choices: Choices, *, several: bool) -> _Planned:
+def _plan(
+    out: Output, config: "Config", looked: _Looked, engine: str | None, *, apply: bool, several: bool
+) -> _Planned:
     trouble = looked.trouble
-    if trouble is not None and not choices.apply:
+    if trouble is not None and not apply:
         out.warn(f"{trouble}; the statements assume that the table does not exist yet")
     place = f"{config.clickhouse.database}.{config.clickhouse.table}: " if several else ""
-    plan = plan_one(out, config, looked.seen, looked.client, choices, place=place)
-    if trouble is not None and choices.apply:
+    plan = plan_one(out, config, looked.seen, looked.client, engine, place=place)
+    if trouble is not None and apply:
         raise trouble
     return _Planned(config, plan, looked.client)
 
 
 def plan_one(
-    out: Output, config: "Config", seen: "Sampled", client: "Client | None", choices: Choices, *, place: str = ""
+    out: Output,
+    config: "Config",
+    seen: "Sampled",
+    client: "Client | None",
+    engine: str | None = None,
+    *,
+    place: str = "",
 ) -> "InitPlan":
     """The plan of one stream, and what the reader should know about it. ``place`` is in front of each line of that.
 
@@ -223,7 +206,7 @@ def plan_one(
     """
     from ch_sink.discovery.init_plan import plan_init
 
-    plan = plan_init(config, seen, client, engine=choices.engine, roles=choices.row_policy)
+    plan = plan_init(config, seen, client, engine=engine)
     for note in plan.notes:
         out.note(place + note)
     for finding in plan.findings:
@@ -253,10 +236,3 @@ def _connect(config: "Config") -> "tuple[Client | None, ClickHouseError | None]"
         return client_of(config), None
     except ClickHouseError as error:
         return None, error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint="Choose another file.") from None

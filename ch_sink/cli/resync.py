@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ch_sink.cli.comparing import EachStream, truth_of
+from ch_sink.cli.comparing import EachStream, Patience, truth_of
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, one_stream
 from ch_sink.cli.output import Output
 from ch_sink.model.address import counted, grouped
@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from ch_sink.trust.resync import Resynced
 
 Apply = Annotated[bool, typer.Option("--apply", help="Fill the table; without it, only show what would be done.")]
-Patience = Annotated[
-    float,
-    typer.Option(
-        "--patience", metavar="SECONDS", min=0, help="How long to wait for changes that are still on their way."
-    ),
-]
 Against = Annotated[
     str,
     typer.Option(

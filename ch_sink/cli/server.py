@@ -1,36 +1,41 @@
 """``ch_sink server``: ClickHouse's HTTP interface over the embedded engine, until it is stopped."""
 
 import logging
-import threading
-from collections.abc import Callable
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from ch_sink.local.clickhouse.server import ClickHouseEndpoint, run
-from ch_sink.wiring.process import Stop
+import typer
+
+from ch_sink.cli.output import Output
+
+if TYPE_CHECKING:
+    from ch_sink.wiring.process import Stop
 
 
-def serve(
-    host: str = "127.0.0.1",
-    port: int = 8123,
-    path: str | Path = "./clickhouse",
-    *,
-    user: str = "default",
-    password: str = "",
-    say: Callable[[str], None] | None = None,
-    stop: Stop | None = None,
+def server(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Port to listen on; 0 takes a free one.", min=0, max=65535)
+    ] = 8123,
+    path: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the tables; created if missing.")] = Path(
+        "./clickhouse"
+    ),
+    user: Annotated[str, typer.Option(metavar="NAME", help="User name that clients log in with.")] = "default",
 ) -> None:
-    """Serve the engine over the directory ``path`` at ``host:port`` until ``stop`` is requested.
+    """Serve ClickHouse's HTTP interface from an embedded engine, to try ch_sink without a server.
 
-    ``say`` gets one line when the endpoint answers. Raises ConfigError (exit code 2) when chdb is not installed, the
-    directory belongs to another process, or the port is taken.
+    Clients authenticate with the password in the environment variable CH_SINK_SERVER_PASSWORD.
     """
+    from ch_sink.local.clickhouse.server import ClickHouseEndpoint, run
+
     logging.getLogger("ch_sink.local").setLevel(logging.INFO)
-    stopped = stop.event if stop is not None else threading.Event()
+    stop: Stop = context.obj
 
     def ready(endpoint: ClickHouseEndpoint) -> None:
-        if stop is not None:
-            stop.expected = True
-        if say is not None:
-            say(f"ClickHouse {endpoint.engine.version} at {endpoint.url}, data in {endpoint.engine.path}")
+        stop.expected = True
+        Output().note(f"ClickHouse {endpoint.engine.version} at {endpoint.url}, data in {endpoint.engine.path}")
 
-    run(ClickHouseEndpoint(Path(path).resolve(), host, port, user, password), stopped, on_ready=ready)
+    password = os.environ.get("CH_SINK_SERVER_PASSWORD", "")
+    run(ClickHouseEndpoint(path.resolve(), host, port, user, password), stop.event, on_ready=ready)

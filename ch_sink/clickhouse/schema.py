@@ -17,7 +17,7 @@ from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.detect import DEFAULTS_SQL, DETECT_SQL, assemble, detect_sql, local_table, needs_defaults
-from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, ServerFacts
+from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.arrow import arrow_type, carried
@@ -52,7 +52,7 @@ def require_settings(client: Client) -> None:
         raise AccessDenied(
             f"user {client.settings.username!r} may not change the ClickHouse setting {name}, which is "
             f"{value or 'empty'!r} and has to {wanted}: changes would be stored twice or lost",
-            hint=f"Take the constraint on {', '.join(fixed)} out of the user's profile; readonly is to be 0 or 2.",
+            hint=f"Take the constraint on {', '.join(fixed)} out of the user's profile; set readonly to 0 or 2.",
         )
 
 
@@ -223,11 +223,22 @@ def server_facts(client: Client, table: TargetTable | None = None) -> ServerFact
     Raises ClickHouseError.
     """
     server = client.rows(SERVER_SQL, doing="read the server's settings")[0]
-    policies: Sequence[dict[str, Any]] | None = None
-    if table is not None:
-        try:
-            where = {"database": table.database, "table": table.name}
-            policies = client.rows(POLICIES_SQL, where, doing="read the row policies")
-        except (AccessDenied, ClickHouseError):
-            policies = None
+    policies = _policies(client, table) if table is not None else None
     return ServerFacts.from_rows(server, policies, fixed_settings(client))
+
+
+def _policies(client: Client, table: TargetTable) -> Sequence[dict[str, Any]] | None:
+    """The row policies of a table; None if this user may not see them."""
+    where = {"database": table.database, "table": table.name}
+    try:
+        return client.rows(POLICIES_SQL, where, doing="read the row policies")
+    except ClickHouseError:
+        return None
+
+
+def expect_unbound(client: Client, table: TargetTable) -> None:
+    """Raises TableError for a row policy that binds the sink's own user, if it may see row policies."""
+    for row in _policies(client, table) or ():
+        policy, user = RowPolicy.of(row), str(row["user"])
+        if policy.concerns(user):
+            raise TableError(policy.binds(user), hint=policy.spare(user, table.qualified))

@@ -14,7 +14,7 @@ from ch_sink.clickhouse.fence import await_earlier_inserts, under
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
-from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple, require_settings
+from ch_sink.clickhouse.schema import detect, execute, expect_unbound, has_nullable_tuple, require_settings
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
@@ -125,7 +125,7 @@ class Evolution:
         else:
             raise StreamFailed(
                 f"{table.qualified} still lacks the added columns {', '.join(repr(c.name) for c in wanted)}",
-                hint="does clickhouse.url lead to several servers? Add the columns on all of them, and run again",
+                hint="Does clickhouse.url lead to several servers? Add the columns on all of them, and run again.",
             )
         foreign = self._recreate_views(table, key)
         for name in foreign if columns else ():
@@ -216,6 +216,7 @@ class ClickHouseTableAdmin:
         require_settings(self.client)
         table = detect(self.client, self.database, self.table, self.policy)
         expect_faithful(self.client, table)
+        expect_unbound(self.client, table)
         return self._with_rollups(table)
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:

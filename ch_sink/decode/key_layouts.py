@@ -177,8 +177,8 @@ class KeyLayouts:
             declared,
             column,
             encoding=encoding,
-            # A clamped key would identify another row.
-            policy=replace(self._policy.values, out_of_range="fail"),
+            # A key that is clamped or cut would identify another row.
+            policy=replace(self._policy.values, out_of_range="exact"),
             omits=False,
             numbers=numbers,
             years=self._table.years,

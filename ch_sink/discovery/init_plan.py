@@ -52,7 +52,6 @@ def plan_init(
     client: Client | None,
     *,
     engine: str | None = None,
-    roles: tuple[str, ...] = (),
 ) -> InitPlan:
     """The statements for the topic that ``seen`` describes; without a client, those for a table that does not exist.
 
@@ -61,7 +60,7 @@ def plan_init(
     """
     if seen.obstacle is not None:
         raise ChSinkError(seen.obstacle.reason, hint=seen.obstacle.remedy)
-    spec = table_spec(config, engine=engine, roles=roles)
+    spec = table_spec(config, engine=engine)
     if spec.row_policy_roles and client is not None:
         _refuse_policies_before_final(client, spec)
     notes: list[str] = []
@@ -194,7 +193,7 @@ def _refuse_policies_before_final(client: Client, spec: TableSpec) -> None:
         raise TableError(
             f"a row policy for {', '.join(spec.row_policy_roles)}: this server ({facts.version}) applies row policies "
             f"before FINAL, so its readers would see deleted rows again, also in {spec.table}_current",
-            hint=f"Leave out --row-policy and init.row_policy_roles, and grant readers {spec.table}_current instead of "
+            hint=f"Leave out init.row_policy_roles, and grant readers {spec.table}_current instead of "
             "the table. Or, on 25.12 and later, set apply_row_policy_after_final = 1 in their profile and in yours.",
         )
 

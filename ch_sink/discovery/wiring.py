@@ -92,7 +92,7 @@ def _named(config: Config) -> tuple[str, ...]:
     return tuple(config.policy().columns.target(name) for name in config.key_columns)
 
 
-def table_spec(config: Config, *, engine: str | None = None, roles: tuple[str, ...] = ()) -> TableSpec:
+def table_spec(config: Config, *, engine: str | None = None) -> TableSpec:
     """The table that ``init`` creates. Raises ConfigError for an unknown engine."""
     wanted = config.init
     return TableSpec(
@@ -107,7 +107,7 @@ def table_spec(config: Config, *, engine: str | None = None, roles: tuple[str, .
         key_columns=_named(config),
         allow_nullable_key=wanted.allow_nullable_key,
         types=wanted.types(),
-        row_policy_roles=roles or wanted.row_policy_roles,
+        row_policy_roles=wanted.row_policy_roles,
         row_policy_except=(config.clickhouse.username,),
         settings=tuple(sorted(wanted.settings.items())),
         state_tables={

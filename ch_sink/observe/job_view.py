@@ -5,7 +5,7 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -18,6 +18,8 @@ _WINDOW = 30.0
 """Seconds over which the rate of an estimate is taken."""
 _CAUGHT_UP = 5.0
 """A lag that is read within so many seconds, or that a job which was live has had for less, is not a backlog."""
+_UNREAD = ("paused", "stopped", "waiting")
+"""States of streams that read nothing now."""
 _SELDOM = 30
 """How many times as long as a look at the job takes passes at least from one to the next."""
 
@@ -40,8 +42,7 @@ class JobView:
     @property
     def lag(self) -> int | None:
         """Sum of the lags that are known; None if none is."""
-        lags = [s.summary.lag for s in self.streams if s.summary.lag is not None]
-        return sum(lags) if lags else None
+        return _lag(self.streams)
 
     @property
     def phase(self) -> str:
@@ -69,6 +70,11 @@ class JobView:
         if letters:
             figures.append(counted(letters, "dead letter"))
         return f"{self.phase}; {', '.join(figures)}"
+
+
+def _lag(streams: Iterable[StreamView]) -> int | None:
+    lags = [s.summary.lag for s in streams if s.summary.lag is not None]
+    return sum(lags) if lags else None
 
 
 @dataclass(slots=True)
@@ -103,7 +109,8 @@ class Album:
         self._moments.append((view.time, records))
         while view.time - self._moments[0][0] > _WINDOW:
             self._moments.popleft()
-        (since, first), lag = self._moments[0], shown.lag
+        # What comes for a stream that is paused, stopped or waits is no backlog that is being read.
+        (since, first), lag = self._moments[0], _lag(s for s in streams if s.standing.state not in _UNREAD)
         speed = (records - first) / (view.time - since) if view.time > since else 0.0
         if lag is None or lag <= speed * _CAUGHT_UP:
             self._backlog, self._behind = records, None

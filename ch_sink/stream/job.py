@@ -67,6 +67,8 @@ _STATES = 1.0
 """Seconds between two exchanges of states with the ledger."""
 _CLOSED_AT_ONCE = 8
 """Streams that are closed at the same time at the end."""
+_UNATTENDED = 5.0
+"""Seconds between two counts of what comes in the topics of streams that are paused, stopped or wait."""
 _ABSENT = 5.0
 """Seconds after which a stream whose topic is missing looks again, until the topic is known to be deleted."""
 _FINISH = 60.0
@@ -130,7 +132,7 @@ class Job:
         self._lost: ChSinkError | None = None
         self._ready: frozenset[str] = frozenset()
         self._exchanging = False
-        self._next_exchange = -math.inf
+        self._next_exchange = self._next_count = -math.inf
         self._discovering = options.discover is None or options.once
         self._next_discovery = self._began + options.discover_every
 
@@ -228,7 +230,7 @@ class Job:
                 self._lanes.start("open", partial(self._work.open, stream), stream.server)
 
     def _opens(self, stream: JobStream) -> bool:
-        """Whether the stream is to be opened when it is due."""
+        """Whether the job opens the stream when it is due."""
         return stream.phase in (Phase.OPENING, Phase.WAITING) and not stream.busy and stream.name in self._ready
 
     def _turn(self) -> None:
@@ -236,7 +238,11 @@ class Job:
         now = self._lanes.now()
         due = [s for s, wait in self._free().items() if s.pace.due <= now and not wait]
         opened = [(s, s.reading.at_opening[0]) for s in due if s.reading.at_opening is not None]
-        self._plan([*opened, *self._looks.ask([s for s in due if s.reading.at_opening is None])])
+        unattended: list[JobStream] = []
+        if now >= self._next_count:
+            self._next_count = now + _UNATTENDED
+            unattended = [s for s in self.streams if s.unattended]
+        self._plan([*opened, *self._looks.ask([s for s in due if s.reading.at_opening is None], unattended)])
 
     def _free(self) -> dict[JobStream, float]:
         """The streams of which a batch can begin, each with the seconds until there is a slot for it."""

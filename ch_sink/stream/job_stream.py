@@ -109,6 +109,10 @@ class Reading:
     """The state of the topic that was last planned by; None if the stream has been opened since."""
     all_read: bool = False
     """Nothing of it is left."""
+    counted: TopicState | None = field(default=None, repr=False)
+    """The state of the topic in which the stream's lag was counted; None if it was never open."""
+    left: int = 0
+    """Offsets that the running batch leaves."""
     at_opening: tuple[TopicState, Sequence[OffsetRange]] | None = field(default=None, repr=False)
     """The topic and what there was to read when the stream was opened, until its first batch."""
     end: TopicState | None = field(default=None, repr=False)
@@ -228,28 +232,42 @@ class JobStream:
         self.become(Phase.LIVE)
         self._worked()
         self.pace.due, self.reading.at_opening = -math.inf, (topic, unread)
-        self.summary.lag = sum(r.end - r.start for r in unread)
+        self.reading.counted, self.summary.lag = topic, sum(r.end - r.start for r in unread)
 
     def begin(self, now: float, topic: TopicState, offsets: int, ranges: Sequence[OffsetRange]) -> None:
         """A batch of these ranges begins. ``offsets``: all that there is to read in this state of the topic."""
         pace, reading = self.pace, self.reading
         self.busy, pace.held_until, pace.active_at, pace.clear_at = True, None, now, now
-        reading.topic, reading.all_read, self.summary.lag = topic, True, offsets
+        reading.topic, reading.all_read, reading.counted, self.summary.lag = topic, True, topic, offsets
         reading.turn += 1
-        left = offsets - sum(r.end - r.start for r in ranges)
-        reading.backlog = left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
+        reading.left = offsets - sum(r.end - r.start for r in ranges)
+        reading.backlog = reading.left > 0 or any(r.chunk_offsets for r in ranges)  # what was begun is not all there is
 
     def ended(self, due: float) -> None:
         """Its batch has ended well. ``due``: when it looks again if it has read all there is."""
         self._worked()
-        self.reading.fresh = False
+        self.reading.fresh, self.summary.lag = False, self.reading.left
         self.reading.all_read = not self.reading.backlog
         self.pace.due = -math.inf if self.reading.backlog else due
 
     def rest(self, now: float, topic: TopicState) -> None:
         """There is nothing to read in this state of the topic."""
-        self.reading.topic, self.reading.all_read = topic, True
+        self.reading.topic, self.reading.all_read, self.reading.counted = topic, True, topic
         self.summary.lag, self.pace.clear_at = 0, now
+
+    @property
+    def unattended(self) -> bool:
+        """Whether its topic grows without being read."""
+        held = self.phase in (Phase.WAITING, Phase.PAUSED, Phase.STOPPED)
+        return held and not self.busy and self.reading.counted is not None
+
+    def grew(self, topic: TopicState) -> None:
+        """Nothing is read of its topic, which is in this state now."""
+        before = self.reading.counted
+        known = before.high if before is not None and before.topic_id == topic.topic_id else {}
+        more = (high - known.get(p, topic.low.get(p, 0)) for p, high in topic.high.items())
+        self.summary.lag = (self.summary.lag or 0) + sum(max(0, number) for number in more)
+        self.reading.counted = topic
 
     def strike(self, now: float, *, executor: bool) -> None:
         """Its last call ended without an answer: it plans again, in a call of its own. ``executor``: that failed."""

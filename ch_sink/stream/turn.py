@@ -44,10 +44,13 @@ class Looks:
         self._lanes = lanes
         self._open: dict[int, _Question] = {}
 
-    def ask(self, due: Sequence[JobStream]) -> Looked:
-        """Begin to ask for these streams' topics; returns those that are planned by what they know."""
+    def ask(self, due: Sequence[JobStream], unattended: Sequence[JobStream] = ()) -> Looked:
+        """Begin to ask for these streams' topics; returns those due that are planned by what they know.
+
+        Of streams that are unattended only the lag is counted.
+        """
         clusters: dict[int, list[JobStream]] = {}
-        for stream in due:
+        for stream in (*due, *unattended):
             clusters.setdefault(id(stream.watermarks), []).append(stream)
         known: list[tuple[JobStream, TopicState]] = []
         for cluster, streams in clusters.items():
@@ -57,18 +60,22 @@ class Looks:
                     self._open[cluster] = _Question(self._lanes.now(), [(s, s.reading.turn) for s in streams])
                     self._lanes.start("look", partial(_look, cluster, list(streams)))
             elif self._lanes.now() - question.began >= PATIENCE:
-                known += [(s, s.reading.topic) for s in streams if s.reading.backlog and s.reading.topic is not None]
+                waiting = (s for s in streams if s.phase is Phase.LIVE and s.reading.backlog)
+                known += [(s, s.reading.topic) for s in waiting if s.reading.topic is not None]
         return known
 
     def answered(self, answer: Answered) -> Looked:
-        """The streams of a question for which its answer still holds."""
+        """The live streams of a question for which its answer still holds; counts the lags of the others."""
         question = self._open.pop(answer.cluster)
-        missing = StreamFailed("the broker gave no answer for this topic")
-        return [
-            (stream, answer.topics.get(stream.topic, missing))
-            for stream, turn in question.streams
-            if stream.reading.turn == turn and stream.phase is Phase.LIVE and not stream.busy
-        ]
+        missing = StreamFailed(
+            "the broker gave no answer for this topic",
+            hint="Check that the topic exists, then run `ch_sink resume CONFIG`.",
+        )
+        holds = [s for s, turn in question.streams if s.reading.turn == turn and not s.busy]
+        for stream in holds:
+            if stream.unattended and isinstance(topic := answer.topics.get(stream.topic), TopicState):
+                stream.grew(topic)
+        return [(s, answer.topics.get(s.topic, missing)) for s in holds if s.phase is Phase.LIVE]
 
     def wait(self, stream: JobStream) -> float:
         """Until when the stream waits for an answer: infinite if it knows of nothing else to read."""

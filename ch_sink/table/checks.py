@@ -357,8 +357,8 @@ def _row_policies(here: Situation) -> Iterable[Finding]:
             yield Finding(
                 "fail",
                 "row policy",
-                f"{policy.name} also binds the sink's own user {server.user}: its lookups would miss rows",
-                f"ALTER ROW POLICY {quote(policy.name)} ON {table.qualified} TO ALL EXCEPT {quote(server.user)};",
+                policy.binds(server.user),
+                policy.spare(server.user, table.qualified),
             )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ch_sink.types.column import WIDE_YEARS, Years
+from ch_sink.types.sql import quote
 
 _ON = ("1", "true")
 YEARS_SQL = """\
@@ -28,7 +29,7 @@ SELECT
 """One row; a setting that the server does not know is left out."""
 
 POLICIES_SQL = """\
-SELECT short_name, select_filter, apply_to_all, apply_to_list, apply_to_except
+SELECT short_name, select_filter, apply_to_all, apply_to_list, apply_to_except, currentUser() AS user
 FROM system.row_policies
 WHERE database = {database:String} AND table IN ({table:String}, '') AND select_filter != ''"""
 """The row policies of a table; needs the grant SHOW ROW POLICIES."""
@@ -44,9 +45,28 @@ class RowPolicy:
     users: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
 
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> "RowPolicy":
+        """From a row of ``POLICIES_SQL``."""
+        return RowPolicy(
+            str(row["short_name"]),
+            str(row["select_filter"]),
+            bool(row["apply_to_all"]),
+            tuple(row["apply_to_list"]),
+            tuple(row["apply_to_except"]),
+        )
+
     def concerns(self, user: str) -> bool:
         """Whether the policy names this user (users that get it through a role are not seen)."""
         return user not in self.spared if self.everybody else user in self.users
+
+    def binds(self, user: str) -> str:
+        """What is wrong with a policy that concerns the sink's own user."""
+        return f"row policy {self.name} also binds the sink's own user {user}: its lookups would miss rows"
+
+    def spare(self, user: str, table: str) -> str:
+        """The statement that lets the policy leave the user out."""
+        return f"ALTER ROW POLICY {quote(self.name)} ON {table} TO ALL EXCEPT {quote(user)};"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +95,7 @@ class ServerFacts:
             str(server["version"]),
             str(server["user"]),
             policies_after_final(str(server["version"]), settings),
-            None
-            if policies is None
-            else tuple(
-                RowPolicy(
-                    str(row["short_name"]),
-                    str(row["select_filter"]),
-                    bool(row["apply_to_all"]),
-                    tuple(row["apply_to_list"]),
-                    tuple(row["apply_to_except"]),
-                )
-                for row in policies
-            ),
+            None if policies is None else tuple(map(RowPolicy.of, policies)),
             str(server["timezone"]),
             years_of(server["years"]),
             tuple((fixed_settings or {}).items()),

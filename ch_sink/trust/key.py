@@ -133,7 +133,13 @@ def _scalar(client: Client, table: TargetTable, name: str, value: Any, sql: str)
     shown = bytes(found.column("shown")[0].as_py()).decode("utf-8", "replace")
     if not _is_shown(_text(value), shown, parse_type(kind).bare.name):
         raise _misfit(name, kind, value)
-    return conform(found.column("k"), wanted)[0]
+    scalar = conform(found.column("k"), wanted)[0]
+    if scalar.is_valid and scalar.as_py() != scalar.as_py():
+        raise StreamFailed(
+            f"key column {name!r}: NaN equals nothing, so no row is found by it",
+            hint="Compare or repair the rows by a condition, --where 'isNaN(…)'.",
+        )
+    return scalar
 
 
 def _is_shown(text: str, shown: str, kind: str) -> bool:

@@ -55,8 +55,9 @@ PLACEHOLDER = "__debezium_unavailable_value"
 class ValuePolicy:
     """How values are read and converted. Field names equal the keys of the YAML file."""
 
-    out_of_range: Literal["fail", "clamp", "null"] = "fail"
-    """What happens to a value that its column cannot hold. ``fail`` makes the record a dead letter."""
+    out_of_range: Literal["fail", "clamp", "null", "exact"] = "fail"
+    """What happens to a value that its column cannot hold. ``fail`` makes the record a dead letter, and so does
+    ``exact``, which holds for keys, also where the column would hold a part of the value only."""
     decimal_handling: Literal["precise", "double", "string"] = "precise"
     """The connector's ``decimal.handling.mode``, for events that do not declare their types."""
     binary_handling: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"

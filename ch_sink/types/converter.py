@@ -25,7 +25,7 @@ Encoding = Literal["json", "avro"]
 Whole = Literal["integers", "texts", "flags", "floats", "base64"]
 """Kinds of columns that JSON may hold: of 64-bit integers, texts, booleans, numbers, and base64 of big-endian integers
 (as 64-bit integers)."""
-Reaction = Literal["fail", "clamp", "null"]
+Reaction = Literal["fail", "clamp", "null", "exact"]
 """``Policy.out_of_range``."""
 
 
@@ -107,7 +107,7 @@ class PerValue:
             try:
                 out[i] = function(value)
             except OutOfRange as fault:
-                if self._reaction == "fail":
+                if self._reaction in ("fail", "exact"):
                     raise
                 clamped += 1
                 out[i] = fault.nearest if self._reaction == "clamp" else None

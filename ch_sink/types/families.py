@@ -110,7 +110,7 @@ def _texts(read: Reading, target: ChType, context: Context) -> Converter | None:
     ):
         return scalars.fixed_string(target, context.reaction, read.wire)
     if name == "UUID" and read.form is Shape.TEXT:
-        return scalars.Uuids()
+        return scalars.Uuids(context.reaction)
     if name == "UUID" and read.form is Shape.BYTES:
         return PerValue(bytes, arrow_of(target), scalars.uuid_of, reaction=context.reaction)
     if name in ("Enum8", "Enum16") and read.form is Shape.INTEGER:
@@ -316,4 +316,4 @@ def _float_text(value: Any) -> float:
     try:
         return float(value)
     except ValueError:
-        raise DecodeError(f"no number: {shown(value)}") from None
+        raise DecodeError(f"not a number: {shown(value)}") from None

@@ -54,10 +54,13 @@ class Linear:
         self._unsigned = unsigned
         self._infinite = infinite or {}
         self._what = what
+        self._exact = reaction == "exact" and (scale.divide != 1 or scale.step != 1)
         self._raw = _storage(arrow)
         self._slow = PerValue(self.wire, arrow, self._one, reaction=reaction, build=self._build)
 
     def convert(self, values: list[Any]) -> Converted:
+        if self._exact:
+            return self._slow.convert(values)
         try:
             array = as_arrow(values, pa.int64())
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
@@ -90,6 +93,8 @@ class Linear:
         if value in self._infinite:
             raise infinite(self._infinite[value], self._low, self._high, self._what)
         found = fit(self._at(value), self._low, self._high, self._what)
+        if self._exact and (value * self._multiply % self._divide or found % self._step):
+            raise cut(value, self._what)
         return found - found % self._step
 
     def _build(self, values: list[int | None]) -> pa.Array:
@@ -135,6 +140,11 @@ def fit(value: int, low: int, high: int, what: str) -> int:
         low if value < low else high,
         hint=_HINT,
     )
+
+
+def cut(value: Any, what: str) -> OutOfRange:
+    """The error for a key of which a column would hold a part only."""
+    return OutOfRange(f"{what} holds a part of {shown(value)} only, which may be that of another key", hint=_HINT)
 
 
 def infinite(name: str, low: int, high: int, what: str) -> OutOfRange:

@@ -25,7 +25,7 @@ from ch_sink.types.converter import (
     shown,
     takes_whole,
 )
-from ch_sink.types.integers import fit
+from ch_sink.types.integers import cut, fit
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Texts by which JSON carries the floats that it has no literal for."""
@@ -41,7 +41,7 @@ class Floats:
 
     def __init__(self, target: ChType, reaction: Reaction) -> None:
         self.arrow = arrow_of(target)
-        self._single = target.name == "Float32"
+        self._single, self._exact = target.name == "Float32", reaction == "exact"
         self._slow = PerValue(self.wire, self.arrow, self._one, reaction=reaction)
 
     def convert(self, values: list[Any]) -> Converted:
@@ -55,7 +55,7 @@ class Floats:
     def _one(self, value: Any) -> float:
         if isinstance(value, str):
             if value not in _SPECIAL:
-                raise DecodeError(f"no number: {shown(value)}")
+                raise DecodeError(f"not a number: {shown(value)}")
             return _SPECIAL[value]
         number = float(value)
         if self._single and math.isfinite(number):
@@ -64,6 +64,9 @@ class Floats:
             except OverflowError:
                 bound = math.copysign(3.4028234663852886e38, number)
                 raise OutOfRange(f"{number!r} does not fit Float32", bound, hint="make the column Float64") from None
+            single = np.float32(number)
+            if self._exact and number not in (float(single), float(str(single))):
+                raise cut(value, "Float32")
         return number
 
 
@@ -107,8 +110,9 @@ class Uuids:
     wire: Any = str
     arrow = pa.string()
 
-    def __init__(self) -> None:
-        self._slow = PerValue(str, self.arrow, uuid_text, reaction="fail")
+    def __init__(self, reaction: Reaction = "fail") -> None:
+        self._exact = reaction == "exact"
+        self._slow = PerValue(str, self.arrow, self._one, reaction="fail")
 
     def convert(self, values: list[Any]) -> Converted:
         try:
@@ -117,9 +121,15 @@ class Uuids:
             return self._slow.convert(values)
         filled = pc.fill_null(texts, _NO_UUID) if texts.null_count else texts
         found = _canonical(filled)
-        if found is None:
+        if found is None or (self._exact and not pc.all(pc.equal(found, filled)).as_py()):
             return self._slow.convert(values)
         return Converted(pc.if_else(pc.is_valid(texts), found, None) if texts.null_count else found)
+
+    def _one(self, value: Any) -> str:
+        found = uuid_text(value)
+        if self._exact and value not in (found, found.upper()):
+            raise cut(value, "UUID")
+        return found
 
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
@@ -152,7 +162,7 @@ def uuid_text(value: Any) -> str:
             raw = b""
         if len(digits) == 32 and len(raw) == 16:
             return uuid_of(raw)
-    raise DecodeError(f"no UUID: {shown(value)}")
+    raise DecodeError(f"not a UUID: {shown(value)}")
 
 
 def uuid_of(value: bytes) -> str:
@@ -195,6 +205,8 @@ def fixed_string(target: ChType, reaction: Reaction, wire: Any) -> PerValue:
         raw = value.encode() if isinstance(value, str) else bytes(value)
         if len(raw) > size:
             raise OutOfRange(f"{len(raw)} bytes do not fit FixedString({size})", hint="make the column String")
+        if reaction == "exact" and raw.endswith(b"\0"):
+            raise OutOfRange("a key that ends in a zero byte, as those do that are filled up", hint="make it String")
         return raw.ljust(size, b"\0")
 
     return PerValue(wire, pa.binary(size), padded, reaction=reaction)
@@ -205,7 +217,13 @@ def address(target: ChType, reaction: Reaction) -> PerValue:
     if target.name == "IPv4":
         return PerValue(str, pa.uint32(), lambda text: int(ipaddress.IPv4Address(text)), reaction=reaction)
 
-    return PerValue(str, pa.binary(16), lambda text: _sixteen(ipaddress.ip_address(text)), reaction=reaction)
+    def six(text: str) -> bytes:
+        found = ipaddress.ip_address(text)
+        if reaction == "exact" and (str(found) != text or (found.version == 6 and found.ipv4_mapped)):
+            raise cut(text, "IPv6")
+        return _sixteen(found)
+
+    return PerValue(str, pa.binary(16), six, reaction=reaction)
 
 
 def packed_address(target: ChType, reaction: Reaction, wire: Any) -> PerValue:

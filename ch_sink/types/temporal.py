@@ -11,8 +11,10 @@ from ch_sink.types import calendar as civil
 from ch_sink.types.arrow import arrow_of, arrow_unit
 from ch_sink.types.chtype import ChType
 from ch_sink.types.converter import Converted, PerValue, Reaction, as_arrow
-from ch_sink.types.integers import Linear, Scale, fit, floored, infinite
+from ch_sink.types.integers import Linear, Scale, cut, fit, floored, infinite
 
+_DAY = 86_400 * 10**9
+"""Nanoseconds."""
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
@@ -110,6 +112,8 @@ def iso_date(target: ChType, years: tuple[int, int], reaction: Reaction) -> PerV
 
     def one(text: str) -> int:
         days = civil.parse_date(text)
+        if reaction == "exact" and days not in civil.INFINITE_DAYS and civil.parse_instant(text, 9) % _DAY:
+            raise cut(text, _named(target))
         if days in civil.INFINITE_DAYS:
             raise infinite(civil.INFINITE_DAYS[days], low, high, _named(target))
         return fit(days, low, high, _named(target))
@@ -128,6 +132,8 @@ def iso_time(target: ChType, reaction: Reaction) -> PerValue:
     digits, low, high = bounds(target, (0, 0))
 
     def one(text: Any) -> int:
+        if reaction == "exact" and civil.parse_time(_text(text), 9) % 10 ** (9 - digits):
+            raise cut(text, _named(target))
         return fit(civil.parse_time(_text(text), digits), low, high, _named(target))
 
     def build(ticks: list[int | None]) -> pa.Array:
@@ -150,9 +156,10 @@ class IsoColumn:
         self._step = _step(target, self._digits)
         self._raw = pa.uint32() if target.name == "DateTime" else pa.int64()
         self._slow = PerValue(str, self.arrow, self._one, reaction=reaction, build=self._build)
+        self._smallest = 10 ** (9 - target.precision) if reaction == "exact" else 0
 
     def convert(self, values: list[Any]) -> Converted:
-        if self.arrow == pa.uint32():
+        if self.arrow == pa.uint32() or self._smallest:
             return self._slow.convert(values)
         try:
             array = as_arrow(values, pa.string()).cast(self.arrow)
@@ -170,6 +177,8 @@ class IsoColumn:
 
     def _one(self, text: str) -> int:
         found = fit(civil.parse_instant(_text(text), self._digits), self._low, self._high, self._what)
+        if self._smallest and civil.parse_instant(text, 9) % self._smallest:
+            raise cut(text, self._what)
         return found - found % self._step
 
     def _build(self, ticks: list[int | None]) -> pa.Array:

@@ -280,6 +280,14 @@ def test_no_key_is_taken_for_another_one(make: Make, column: str, fits: str, oth
         wanted_key(fed.client, fed.table, {"k": other})
 
 
+def test_a_key_that_equals_nothing_is_refused(make: Make) -> None:
+    fed = make("replacing", more="k Float64")
+    assert wanted_key(fed.client, fed.table, {"k": 0.5})
+    for value in ("NaN", float("nan")):
+        with pytest.raises(StreamFailed, match="key column 'k': NaN equals nothing"):
+            wanted_key(fed.client, fed.table, {"k": value})
+
+
 def test_a_key_that_the_events_do_not_have_is_named(make: Make) -> None:
     fed = make("replacing")
     fed.feed([insert(1, "a", 500)])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.cli.init import Choices, apply_plan, plan_one
+from ch_sink.cli.init import apply_plan, plan_one
 from ch_sink.cli.output import Output
 from ch_sink.clickhouse import Client, detect
 from ch_sink.config import Config
@@ -52,7 +52,7 @@ def init_apply(client: Client, database: str, table: str, stream: str, records: 
         }
     )
     seen = examine(list(records.values()), "t", config.policy(), registry=registry(stream))
-    plan = plan_one(Output(), config, seen, client, Choices(apply=True))
+    plan = plan_one(Output(), config, seen, client)
     assert plan.findings == (), (stream, table)
     apply_plan(Output(), client, plan, quiet=True)
 
@@ -145,7 +145,7 @@ def init_apply_ignoring_values(client: Client, database: str, table: str, stream
     )
     records = partitions(stream, topic_of(stream, table))
     seen = examine(list(records.values()), "t", config.policy())
-    apply_plan(Output(), client, plan_one(Output(), config, seen, client, Choices(apply=True)), quiet=True)
+    apply_plan(Output(), client, plan_one(Output(), config, seen, client), quiet=True)
 
 
 def test_source_types_are_noted_outside_the_comments_and_comments_still_count(client: Client, database: str) -> None:

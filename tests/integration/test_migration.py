@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from ch_sink.cli.init import Choices, apply_plan, plan_one
+from ch_sink.cli.init import apply_plan, plan_one
 from ch_sink.cli.output import Output
 from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, ClickHouseTableAdmin, Client, detect
 from ch_sink.config import Config
@@ -172,7 +172,7 @@ class Move:
     def init(self) -> None:
         """`ch_sink init FILE --apply`."""
         records = records_of(HISTORY)
-        plan = plan_one(Output(), self.config, examine([records], "t", self.config.policy()), self.client, Choices())
+        plan = plan_one(Output(), self.config, examine([records], "t", self.config.policy()), self.client)
         apply_plan(Output(), self.client, plan, quiet=True)
 
     def feed(self) -> Feed:
@@ -241,7 +241,7 @@ def test_a_table_is_taken_over_as_it_is(client: Client, database: str, name: str
         feed.runner.stop()
         assert resynced(it.refill(it.subject(feed, SOURCE)), apply=True).applied
     else:
-        assert repaired(it.subject(feed, SOURCE), AGAINST, apply=True).all_mended
+        assert repaired(it.subject(feed, SOURCE), AGAINST, apply=True).all_repaired
     assert it.current() == SOURCE
     feed.run()
     assert it.current() == {**SOURCE, 7: "g2"}
@@ -259,7 +259,7 @@ def test_changes_win_over_an_initial_load_and_its_repair(client: Client, databas
     feed = it.feed()
     feed.chunk(0, len(HISTORY))
     assert it.current() == LEFT
-    assert repaired(it.subject(feed, SOURCE), AGAINST, apply=True).all_mended
+    assert repaired(it.subject(feed, SOURCE), AGAINST, apply=True).all_repaired
     top = client.rows(f"SELECT id, max(_peerdb_version) AS v FROM {database}.orders GROUP BY id")
     first = 1 << 56 | 1  # of the first change of the partition that the stream has not read yet
     assert {row["id"] for row in top if row["v"] < first} == {2, 3}

@@ -11,11 +11,11 @@ import clickhouse_connect
 import pytest
 from clickhouse_connect.driver.client import Client as Driver
 
-from ch_sink.clickhouse import Client, server_facts
+from ch_sink.clickhouse import ClickHouseTableAdmin, Client, server_facts
 from ch_sink.discovery.init_plan import plan_init
 from ch_sink.errors import TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.model.policy import ChangePolicy
+from ch_sink.model.policy import ChangePolicy, policy_of
 from ch_sink.table.checks import check_table
 from ch_sink.table.ddl import create_row_policy, policy_name
 from tests.support.endpoint import settings_for
@@ -147,6 +147,20 @@ def test_init_makes_no_policy_that_the_server_applies_before_final(clickhouse: E
     under = Client(settings_for(clickhouse.url, settings=(("apply_row_policy_after_final", "0"),)))
     looked = seen_topic([(b'{"id":1}', ROW, None)])
     with pytest.raises(TableError, match=r"readers would see deleted rows again, also in t_current") as refused:
-        plan_init(config(), looked, under, roles=("readers",))
-    assert "--row-policy" in (refused.value.hint or "")
+        plan_init(config(init={"row_policy_roles": ["readers"]}), looked, under)
+    assert "init.row_policy_roles" in (refused.value.hint or "")
     under.close()
+
+
+def test_a_stream_does_not_open_where_a_policy_binds_its_own_user(client: Client, database: str) -> None:
+    client.command(f"CREATE TABLE {database}.t (id Int64, _sign Int8) ENGINE = CollapsingMergeTree(_sign) ORDER BY id")
+    admin = ClickHouseTableAdmin(client, database, "t", policy_of())
+    assert admin.detect()
+    client.command(f"CREATE ROW POLICY some_rows ON {database}.t USING id > 5 TO ALL")
+    try:
+        with pytest.raises(TableError, match=r"row policy .* also binds the sink's own user default") as refused:
+            admin.detect()
+        assert "TO ALL EXCEPT `default`" in str(refused.value.hint)
+    finally:
+        client.command(f"DROP ROW POLICY some_rows ON {database}.t")
+    assert admin.detect()

@@ -118,11 +118,6 @@ def test_status_without_a_server_is_exit_code_1_with_the_next_step(config, capsy
     assert "hunter2" not in shown
 
 
-def test_apply_and_dry_run_exclude_each_other(config, capsys):
-    assert leave("init", str(config), "--apply", "--dry-run") == 2
-    assert "exclude each other" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_check_without_anything_running_lists_all_that_fails(config, impatient, capsys):
     assert leave("check", str(config), "--json") == 1
@@ -141,7 +136,7 @@ def test_check_of_several_streams_shows_what_is_not_well_and_a_summary(
 ):
     findings = {"one": ["ok", "ok"], "two": ["ok", "warn"], "three": ["fail", "ok"]}
     asked: list[None] = []
-    monkeypatch.setattr("ch_sink.cli.machine.java_finding", lambda: asked.append(None) or Finding("ok", "java", "17"))
+    monkeypatch.setattr("ch_sink.cli.check.java_finding", lambda: asked.append(None) or Finding("ok", "java", "17"))
     monkeypatch.setattr(
         "ch_sink.discovery.findings.findings",
         lambda stream: [Finding(level, f"{stream.stream_name} {level}", "") for level in findings[stream.stream_name]],

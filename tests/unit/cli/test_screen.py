@@ -164,6 +164,13 @@ def test_a_job_that_was_live_is_behind_only_after_some_seconds() -> None:
     assert album.add(picture(8.0, a=(8, 900))).phase.startswith("catching up: ")
 
 
+def test_the_backlog_of_a_paused_stream_is_not_being_caught_up() -> None:
+    album, paused = Album(), view("x", "d.x", Standing("paused"), lag=5_000_000)
+    album.add(JobView((*picture(0.0, a=(0, 0)).streams, paused), 0.0))
+    shown = album.add(JobView((*picture(20.0, a=(100, 0)).streams, paused), 20.0))
+    assert (shown.phase, shown.lag) == ("live", 5_000_000)
+
+
 def test_a_job_is_not_live_before_its_streams_are_open() -> None:
     opening = view("y", "d.y", Standing("opening"))
     album = Album()
