@@ -6,7 +6,6 @@ What this machine cannot have is skipped, and the skip says what and why.
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +19,8 @@ from tests.real.writers import Source
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if item.nodeid.startswith("tests/real/"):
             for mark in (pytest.mark.real, pytest.mark.slow, pytest.mark.kafka, pytest.mark.spark):
                 item.add_marker(mark)
 
