@@ -8,7 +8,7 @@
 #   make bench       the benchmarks in brief (five minutes); make bench-full: all workloads
 #   make test-long   what `make test` leaves out: kills, live databases, drawn histories (hours)
 #   make test-containers  the tests on real servers and replicas (needs Docker; CH_SINK_TEST_CLICKHOUSE: other versions)
-#   make test-spark  the job's tests on the lowest version of Spark, or that of SPARK=
+#   make test-spark  the job's tests on the lowest version of Spark, or that of SPARK=, such as 3.5.9
 #   make docs        build the site of docs/ into build/site
 #   make lock        compile requirements.lock again
 #   make clean       remove what the targets made, the virtual environment included
@@ -80,9 +80,11 @@ test-containers: $(STAMP)
 	$(BIN)/pytest tests/containers --ignore tests/containers/test_demo.py --timeout=1200
 
 SPARK ?= 4.0.0
+# Spark 3 knows no newer Python and pandas than these.
+OF_SPARK_3 = $(filter 3.%,$(SPARK))
 test-spark: java
-	@compose/make_venv.sh .venv-spark
-	@.venv-spark/bin/python -m pip install -q --disable-pip-version-check "pyspark==$(SPARK)"
+	@$(if $(OF_SPARK_3),PYTHON=python3.11) compose/make_venv.sh .venv-spark
+	@.venv-spark/bin/python -m pip install -q --disable-pip-version-check "pyspark==$(SPARK)" $(if $(OF_SPARK_3),"pandas<3")
 	@$(WITH_JAVA) .venv-spark/bin/python -m pytest -m "not long" tests/job
 	@$(WITH_JAVA) .venv-spark/bin/python -m pytest --timeout=1800 tests/job/test_cluster.py
 

@@ -7,6 +7,7 @@ stages    where the processor time of a worker goes
 memory    peak memory of a job against the length of its topic
 fleet     one job of many topics
 partitions  one topic of many partitions
+frames    micro-batches of a DataFrame over many partitions
 cluster   two Spark workers of one core against local[2]
 merge     planning of decoded chunks
 ledger    what a stream asks of an old ledger
@@ -26,6 +27,7 @@ _MAIN = {
     "memory": "benchmarks.memory",
     "fleet": "benchmarks.fleet",
     "partitions": "benchmarks.partitions",
+    "frames": "benchmarks.frames",
     "cluster": "benchmarks.cluster",
     "merge": "benchmarks.merge",
     "ledger": "benchmarks.ledger",

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.machine import describe
-from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Client, connect, create_statement, execute
+from ch_sink.clickhouse import ClickHouseLedger, ClickHouseSettings, Client, connect, execute
 from ch_sink.clickhouse.ledger_folds import LedgerFolds
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.ports import FinishedRange, RangeIntent
 from ch_sink.stream.summaries import KEEP
+from tests.support.state_tables import create_statement
 
 DAY = 86_400
 STATE = '{"sources":{"shop":{"epoch":0,"commit":123456789012,"seen":["' + "x" * 400 + '"]}}}'

@@ -6,6 +6,9 @@ from the start of its process to its first intent, and to the first rows.
 
 ``--backlog N``: then a job starts and finds so many events more in one partition, and the load goes on over the others
 until these are read: how late the others' events are.
+
+``--workers N``: the job runs on so many workers of one core, of a Spark standalone cluster on this machine, instead of
+``local[2]``.
 """
 
 import argparse
@@ -13,15 +16,17 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.machine import describe
 from benchmarks.steady import COLUMNS, Load, process_tree, processor_time, running_job
-from ch_sink.clickhouse import ClickHouseSettings, Client, connect, create_statement, execute
+from ch_sink.clickhouse import ClickHouseSettings, Client, connect, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
+from tests.support.cluster import cluster
+from tests.support.state_tables import create_statement
 
 __all__ = ["main"]
 
@@ -65,17 +70,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--backlog", type=int, default=0, help="events of one partition that the others shall not wait for"
     )
+    parser.add_argument("--workers", type=int, default=0, help="of a standalone cluster; without it, local[2]")
     parser.add_argument("--engine", choices=list(_ENGINES), default="replacing")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     given = parser.parse_args(arguments)
     print(*(f"{name}: {value}" for name, value in describe().items()), sep="\n")
     print("command: python -m benchmarks partitions", *arguments)
     print("\n  partitions      p50      p99  inserts/s  ledger/s    busy  first intent  first rows")
-    for partitions in given.partitions:
-        with _running(partitions, given) as place:
-            print(_measure(place, given).line(), flush=True)
-            if given.backlog:
-                print(_with_backlog(place, given), flush=True)
+    with cluster(given.workers) if given.workers else nullcontext() as found:
+        master = found.url if found else "local[2]"
+        for partitions in given.partitions:
+            with _running(partitions, given.engine, master) as place:
+                print(_measure(place, given).line(), flush=True)
+                if given.backlog:
+                    print(_with_backlog(place, given), flush=True)
     return 0
 
 
@@ -96,7 +104,7 @@ class _Place:
 
 
 @contextmanager
-def _running(partitions: int, given: argparse.Namespace) -> Iterator[_Place]:
+def _running(partitions: int, engine: str, master: str) -> Iterator[_Place]:
     with (
         LocalKafka(kind="kafka", lasting=True) as kafka,
         EmbeddedClickHouse() as clickhouse,
@@ -106,15 +114,14 @@ def _running(partitions: int, given: argparse.Namespace) -> Iterator[_Place]:
         client.command("CREATE DATABASE wide")
         execute(client, [create_statement(name, "wide", f"ch_sink_{name}") for name in _STATES])
         client.command(
-            f"CREATE TABLE wide.t {_ENGINES[given.engine]} ORDER BY id "
-            "SETTINGS non_replicated_deduplication_window = 10000"
+            f"CREATE TABLE wide.t {_ENGINES[engine]} ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
         )
         kafka.create_topic(_TOPIC, partitions)
         config = Path(folder) / "wide.yaml"
         config.write_text(
             f"kafka: {{topic: {_TOPIC}, bootstrap.servers: '{kafka.bootstrap}'}}\n"
             f"clickhouse: {{url: '{clickhouse.url}', database: wide, table: t}}\n"
-            "spark: {master: 'local[2]'}\n",
+            f"spark: {{master: '{master}', conf: {{spark.executor.memory: 600m}}}}\n",
             encoding="utf-8",
         )
         yield _Place(kafka.bootstrap, partitions, client, config, Path(folder) / "log")

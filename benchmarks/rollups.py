@@ -26,7 +26,6 @@ from ch_sink.clickhouse import (
     ClickHouseWriter,
     Client,
     connect,
-    create_statement,
     execute,
 )
 from ch_sink.decode import decoder_for
@@ -37,6 +36,7 @@ from ch_sink.ports import Fence
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.testing import LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryTopic
+from tests.support.state_tables import create_statement
 
 COLUMNS = "id Int64, day Date32, country String, amount Int64, items Int32, status String, _sign Int8, _version UInt128"
 ROLLUPS = (

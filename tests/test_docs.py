@@ -65,6 +65,8 @@ def test_the_site_builds_and_no_link_in_it_leads_nowhere(tmp_path: Path) -> None
         r'(?:src|href)="(https?://(?!zensical|squidfunk)[^"]+\.(?:js|css|woff2?))"',
         (tmp_path / "index.html").read_text(),
     )
+    # A fence that the site does not recognise, as in a list that is not indented by four.
+    assert not [page.name for page in tmp_path.rglob("*.html") if "```" in page.read_text(encoding="utf-8")]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

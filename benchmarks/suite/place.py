@@ -12,10 +12,11 @@ from confluent_kafka import Producer
 
 from benchmarks.suite.formats import Record
 from benchmarks.suite.workloads import Workload
-from ch_sink.clickhouse import ClickHouseSettings, Client, connect, create_statement, execute
+from ch_sink.clickhouse import ClickHouseSettings, Client, connect, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from tests.support.registry_server import RegistryServer, registry_server
+from tests.support.state_tables import create_statement
 
 __all__ = ["DATABASE", "PARTITIONS", "Place", "place"]
 

@@ -77,7 +77,7 @@ def case_of(config: "Config", against: str, options: "Options", check: "Check") 
 
 
 def truth_of(config: "Config", against: str) -> Truth:
-    """What holds the truth. Raises ConfigError."""
+    """The reference to compare with. Raises ConfigError."""
     chosen = against or ("source" if config.source is not None else "topic")
     if chosen not in _TRUTHS:
         raise ConfigError(f"--against {against} is not known", hint="Use --against source or --against topic.")
@@ -85,7 +85,7 @@ def truth_of(config: "Config", against: str) -> Truth:
 
 
 def options_of(examples: int, sample: str, where: str, columns: str, patience: float, parallel: int) -> "Options":
-    """What the command line says of the comparison. Raises ConfigError."""
+    """The options of a comparison from the command line. Raises ConfigError."""
     from ch_sink.trust.subject import Options
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip())
@@ -149,7 +149,7 @@ class EachStream:
         self._out.warn(f"{config.stream_name} is skipped: {error}")
 
     def documents(self) -> list[dict[str, Any]]:
-        """What the JSON document says of the streams that failed."""
+        """Entries of the JSON document for streams that failed."""
         return [
             {"stream": name, "table": self._tables[name], "error": error.message, "next": error.hint}
             for name, error in self.failed.items()

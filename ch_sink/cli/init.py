@@ -32,7 +32,7 @@ class _Planned:
 
 
 def _printed(text: "Callable[[], None]") -> "Callable[[bool], None]":
-    """What an option does that prints something instead of reading files."""
+    """A callback for an option that prints something and ends the command."""
 
     def chosen(wanted: bool) -> None:
         if wanted:
@@ -96,7 +96,7 @@ def init(
 
 
 def make_tables(out: Output, config: "Config", *, quiet: bool = False) -> None:
-    """What ``init --apply`` does; ``quiet`` leaves out the list of what was created."""
+    """Do what ``init --apply`` does. ``quiet``: leave out the list of created objects."""
     _run(out, [config], apply=True, quiet=quiet)
 
 
@@ -158,7 +158,7 @@ def _run(
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What a stream's topic shows, and the server on which its table is, or why there is none."""
+    """The sample of a stream's topic, and its server, or why the server cannot be reached."""
 
     seen: "Sampled"
     client: "Client | None"

@@ -72,7 +72,7 @@ def load_all(
     """The streams of all files, as their topics are now; those that ``--only`` means.
 
     Args:
-        recorded: while brokers are away, the topics are those that the ledger knows.
+        recorded: while brokers do not answer, the topics are those that the ledger knows.
         strict: a topic that has no place of its own is an error; else it is left out with a warning.
         refused: gets those topics instead of a warning.
         topic: the only topic to look into; empty for all. Each one that names its table by its events costs a look.
@@ -135,7 +135,7 @@ def streams_again(paths: list[Path], overrides: list[str] | None) -> "Sequence[C
 
 
 def watch_topics(jobs: "list[Job]", reload: "Callable[[], list[Job]]", only: str | None = None) -> "TopicWatch":
-    """What finds the streams of all files, now and while a job runs. Raises ConfigError.
+    """A watch that finds the streams of all files, now and while a job runs. Raises ConfigError.
 
     ``reload``: reads the files again.
     """

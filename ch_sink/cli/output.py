@@ -41,7 +41,7 @@ class Output:
         self._err = Console(file=sys.stderr, highlight=False, soft_wrap=True)
         self._next_line = time.monotonic() + _EVERY
         self._line: Literal["none", "passing", "kept"] = "none"
-        """What stands on the line of the cursor."""
+        """The text on the cursor's line."""
 
     @property
     def interactive(self) -> bool:
@@ -161,7 +161,7 @@ class Output:
         say()
 
     def error(self, error: ChSinkError, *, debug: bool = False) -> None:
-        """What went wrong and what to do next; the traceback only on request."""
+        """Print the error and its next step, and the traceback if requested."""
         self.progress_done()
         if debug:
             self._err.print(Text("".join(traceback.format_exception(error)).rstrip(), style="dim"))

@@ -21,7 +21,7 @@ log = logging.getLogger("ch_sink")
 _FRESH = 5.0
 """Seconds for which what the ledgers and brokers said is shown again."""
 _TOTALS = ("rows", "deletes", "dead_letters", "deduplicated")
-"""What `status` counts from the stream's beginning, and a job from its own."""
+"""Figures that `status` counts since the stream began, and a job since the job began."""
 _LETTERS = 100
 """The most dead letters of a stream that are shown."""
 _LET_GO = 60.0
@@ -98,7 +98,7 @@ class JobPage:
 
 
 def _shown(known: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Any]:
-    """What `status` knows of a stream, with the job's own figures where these are newer.
+    """The status of a stream, with the job's own figures where these are newer.
 
     Totals are those of `status`, since the job counts from its start on: it has not seen a dead letter of the one
     before. Nothing has come to the place of an error that is over.

@@ -60,7 +60,7 @@ def repair(
                 done = repaired(subject, chosen, apply=apply, say=say_to(out))
                 out.progress_done()
                 documents.append(done.as_json())
-                ok = ok and done.all_mended
+                ok = ok and done.all_repaired
                 for line in [*lines(done.report), *_outcome(done)]:
                     out.say(line)
     each.expect_all()

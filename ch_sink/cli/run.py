@@ -209,7 +209,7 @@ def _purging(live: "Live", streams: "Callable[[], Sequence[Config]]") -> Iterato
 
 
 def stopped_streams(failures: "Mapping[str, ChSinkError]", of: int) -> ChSinkError:
-    """What the command ends with: the log has said why each stream stopped."""
+    """The error that ends the command. The log already has the error of each stream."""
     names = [*failures][:_NAMED]
     more = f" and {counted(len(failures) - len(names), 'other')}" if len(failures) > len(names) else ""
     steps = {failure.hint for failure in failures.values()}

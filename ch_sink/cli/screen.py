@@ -80,7 +80,9 @@ def shown(look: Look, options: LogOptions, stop: Stop) -> Iterator[None]:
         try:
             handlers.append(logging.FileHandler(options.file, encoding="utf-8"))
         except OSError as error:
-            raise ConfigError(f"--log-file {options.file} cannot be written: {error.strerror}") from None
+            raise ConfigError(
+                f"--log-file {options.file} cannot be written: {error.strerror}", hint="Choose another file."
+            ) from None
     for handler in handlers:
         handler.setFormatter(formatter(options.form))
         if isinstance(handler, logging.FileHandler) or not sys.stderr.isatty():

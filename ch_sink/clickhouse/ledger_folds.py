@@ -117,7 +117,7 @@ class LedgerFolds:
         self._counts = {}
 
     def due(self) -> list[Place]:
-        """The partitions with so many results that they are to be folded."""
+        """The partitions with enough results to fold."""
         if self._counts is None:
             found = self._ledger.ask(RESULTS_BY_PLACE, "result")
             self._counts = {(r["topic_id"], r["partition"]): int(r["n"]) for r in found}

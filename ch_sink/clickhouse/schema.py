@@ -52,7 +52,7 @@ def require_settings(client: Client) -> None:
         raise AccessDenied(
             f"user {client.settings.username!r} may not change the ClickHouse setting {name}, which is "
             f"{value or 'empty'!r} and has to {wanted}: changes would be stored twice or lost",
-            hint=f"Take the constraint on {', '.join(fixed)} out of the user's profile; readonly is to be 0 or 2.",
+            hint=f"Take the constraint on {', '.join(fixed)} out of the user's profile; set readonly to 0 or 2.",
         )
 
 

@@ -125,7 +125,7 @@ class Evolution:
         else:
             raise StreamFailed(
                 f"{table.qualified} still lacks the added columns {', '.join(repr(c.name) for c in wanted)}",
-                hint="does clickhouse.url lead to several servers? Add the columns on all of them, and run again",
+                hint="Does clickhouse.url lead to several servers? Add the columns on all of them, and run again.",
             )
         foreign = self._recreate_views(table, key)
         for name in foreign if columns else ():

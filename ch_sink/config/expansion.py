@@ -16,7 +16,7 @@ Raises ChSinkError."""
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The streams of a job, and what is to be said about the rest."""
+    """The streams of a job, and notes about the other topics."""
 
     streams: tuple[Config, ...] = ()
     skipped: tuple[str, ...] = ()

@@ -26,14 +26,14 @@ class TopicChanges:
     left: tuple[str, ...] = ()
     """Names of the streams whose topics are gone."""
     notes: tuple[str, ...] = ()
-    """What is to be said about topics, each once."""
+    """Notes about topics, each of which is logged once."""
     refused: dict[str, ChSinkError] = field(default_factory=dict)
     """Topics that cannot be streams of this job, each once."""
     settled: tuple[str, ...] = ()
     """Topics that are refused no longer, or gone. A stream of theirs joins with the next look."""
 
     def say(self, log: logging.Logger) -> None:
-        """Log what is to be said."""
+        """Log the notes that are new."""
         for note in self.notes:
             log.warning("%s", note)
         for topic, error in self.refused.items():
@@ -101,7 +101,7 @@ class TopicWatch:
         return any(job.topics is not None and job.topics.among([config.kafka.topic]) for job in mine)
 
     def first(self, log: logging.Logger, *, wait: bool = True) -> tuple[Config, ...]:
-        """The streams at the start, logging what is to be said. ``wait``: brokers that are away are looked at later.
+        """The streams at the start; logs notes. ``wait``: brokers that do not answer are asked again later.
 
         A job that never ran refuses to start if a topic has no place of its own. One that is started again does not
         leave its tables behind because of a topic that has come since.
@@ -190,7 +190,7 @@ class TopicWatch:
 
 
 def _said_of(jobs: Sequence[Job], config: Config) -> Config | None:
-    """What the files say of a stream's topic; names are templates."""
+    """A stream's settings as the files state them; names are templates."""
     topic, brokers = config.kafka.topic, config.kafka.bootstrap
     for job in jobs:
         has = job.topics.among([topic]) if job.topics is not None else job.usual.kafka.topic == topic
@@ -204,7 +204,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def without_events(configs: Sequence[Config]) -> set[str]:
-    """Streams whose table is to be created from their first events, which are not there yet.
+    """Streams without a table, which is created from their first events once these arrive.
 
     A ClickHouse that does not answer does not leave a stream out: opening the stream waits for it.
     """

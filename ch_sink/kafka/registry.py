@@ -149,7 +149,8 @@ class ConfluentRegistry:
                 from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as error:
             raise ConfigError(
-                f"the schema registry's client is not installed ({error.name})", hint="pip install 'ch_sink[avro]'"
+                f"the schema registry's client is not installed ({error.name})",
+                hint="Install it: pip install 'ch-sink[avro]'.",
             ) from None
         try:
             numbers = {name: _number(name, text) for name, text in given.items() if name in _NUMBERS}

@@ -61,7 +61,7 @@ def _last_events(batch: ChangeBatch, out: Resolved) -> Index:
 def _wanted(
     batch: ChangeBatch, out: Resolved, order: Sequenced, scope: Scope, last: Index, touched: Index
 ) -> tuple[Index, npt.NDArray[np.bool_]]:
-    """Events whose rows are to be added, and which stored rows stay."""
+    """Events whose rows are added, and which stored rows stay."""
     stored = 0 if out.stored_codes is None else len(out.stored_codes)
     keep = np.zeros(stored, dtype=np.bool_)
     newest: dict[int, tuple[int, int]] = {}

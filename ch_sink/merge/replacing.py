@@ -45,7 +45,7 @@ def merge_replacing(
         if not marks:
             raise StreamFailed(
                 "a row changed its place in the table, and the table can mark no row as deleted",
-                hint="use ReplacingMergeTree(version, is_deleted)",
+                hint="Use ReplacingMergeTree(version, is_deleted).",
             )
         merged.moves = len(leaving)
         stays = np.ones(len(events), dtype=np.bool_)
@@ -72,8 +72,8 @@ def _ignored(batch: ChangeBatch, out: Resolved, order: Sequenced, policy: Change
         raise StreamFailed(
             f"the delete event at offset {offsets[0]} cannot be stored: the table has neither an is_deleted column "
             "nor a sign column",
-            hint="re-create the table with ReplacingMergeTree(version, is_deleted), add a sign column, or set deletes: "
-            "ignore",
+            hint="Re-create the table with ReplacingMergeTree(version, is_deleted), add a sign column, or set deletes: "
+            "ignore.",
         )
     if offsets:
         out.counts["deletes_ignored"] += len(offsets)

@@ -136,7 +136,7 @@ class Resolved:
     """Column → row that its value comes from, for columns with unavailable values."""
     pool: Pool
     bases: dict[str, dict[int, int]]
-    """Column → event → row that holds the value from which the event's own value is to be made."""
+    """Column → event → row that holds the value from which the event's own value is made."""
     superseded: Bools
     """A stored row of the key has this version or a higher one."""
     stored: StoredRows | None = None

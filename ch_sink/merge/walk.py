@@ -147,7 +147,7 @@ class Walk:
         return ref
 
     def _write(self, i: int, key: int, row: KeyRow) -> bool:
-        """Whether the event's row is to be written."""
+        """Whether to write the event's row."""
         if self.events.partial[i] and not self._fill(i, key, row):
             return False
         if self.previous[i] < 0:
@@ -211,7 +211,7 @@ class Walk:
         return False, -1
 
     def _delete(self, i: int, row: KeyRow) -> bool:
-        """Whether the delete is to be written: not that of a key's former owner, whose successor stays."""
+        """Whether to write the delete: not that of a key's former owner, whose successor stays."""
         out, events = self.out, self.events
         half = i in self.ids
         if half and events.delete_half[i] and self._carried(i):

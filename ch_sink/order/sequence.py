@@ -213,19 +213,19 @@ def strategy_for(policy: VersionPolicy, default: str, layout: Layout) -> str:
         if wanted in ("source_position", "source_time"):
             raise StreamFailed(
                 f"version.strategy: {wanted} does not fit a {layout.clickhouse_type} version column",
-                hint="leave version.strategy out (kafka_offset is used there) or use a UInt128 column",
+                hint="Leave version.strategy out (kafka_offset is used there) or use a UInt128 column.",
             )
         return "kafka_offset"
     if layout.kind == "time":
         if wanted not in ("auto", "source_time"):
             raise StreamFailed(
                 f"version.strategy: {wanted} does not fit a {layout.clickhouse_type} version column",
-                hint="use version.strategy: source_time, or a UInt128 column",
+                hint="Use version.strategy: source_time, or a UInt128 column.",
             )
         return "source_time"
     if wanted == "source_time":
         raise StreamFailed(
             f"version.strategy: source_time does not fit a {layout.clickhouse_type} version column",
-            hint="leave version.strategy out, or use a DateTime64 column",
+            hint="Leave version.strategy out, or use a DateTime64 column.",
         )
     return default if wanted == "auto" else wanted

@@ -78,7 +78,7 @@ class Layout:
         if epoch > self.epochs:
             raise StreamFailed(
                 f"epoch {epoch} does not fit the version column ({self.clickhouse_type}, at most {self.epochs})",
-                hint="recreate the table with `ch_sink init`, with a UInt128 version, and take a new snapshot",
+                hint="Recreate the table with `ch_sink init`, with a UInt128 version, and take a new snapshot.",
             )
 
     def pack(
@@ -172,5 +172,5 @@ def layout_for(clickhouse_type: str) -> Layout:
         return Layout("time", clickhouse_type, pa.uint32(), per_second=1)
     raise TableError(
         f"a version column of type {clickhouse_type} cannot hold the order of changes",
-        hint="use UInt128 (as `ch_sink init` does), UInt64 or Int64; DateTime64 orders by source time only",
+        hint="Use UInt128 (as `ch_sink init` does), UInt64 or Int64; DateTime64 orders by source time only.",
     )

@@ -79,7 +79,7 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
         raise StreamFailed(
             f"the change event at offset {min(c.first_offset for c in concerned)} has columns that {table.qualified} "
             f"lacks: {names}",
-            hint="add them to the table, or set evolve: add_columns or evolve: ignore",
+            hint="Add them to the table, or set evolve: add_columns or evolve: ignore.",
         )
     typed = tuple(c for c in concerned if c.clickhouse_type is not None)
     return Barrier("new_columns", first, typed, tuple(key)) if typed else None
@@ -112,9 +112,9 @@ def _refuse_reserved(columns: Sequence[UnknownColumn], table: TargetTable, evolv
         raise StreamFailed(
             f"the change event at offset {column.first_offset} has a column {column.name!r}, and the sink writes the "
             f"column {column.name!r} of {table.qualified} itself",
-            hint="rename the column at the source or with Kafka Connect's ReplaceField, create the table with "
+            hint="Rename the column at the source or with Kafka Connect's ReplaceField, create the table with "
             f"another name than {column.name!r} for the sink's own column, or set evolve: ignore to leave the "
-            "source's values out",
+            "source's values out.",
         )
     for column in columns:
         _warn_once(table.qualified, column.name)
@@ -176,7 +176,7 @@ def refuse_or_ignore(batch: ChangeBatch, order: Sequenced, target: Target) -> No
     if target.policy.changes.truncate == "fail":
         raise StreamFailed(
             f"the source table was truncated (event at offset {int(batch.offset[found[0]])})",
-            hint="set truncate: apply to delete the rows here too, or truncate: ignore to keep them",
+            hint="Set truncate: apply to delete the rows here too, or truncate: ignore to keep them.",
         )
     order.skipped["truncates_ignored"] += len(found)
 
@@ -194,7 +194,7 @@ def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: T
         raise StreamFailed(
             f"the truncate at offset {int(batch.offset[event])} cannot be applied: the topic has several "
             f"partitions, and versions by {order.state.strategy} do not order them against each other",
-            hint="set truncate: ignore, or use a topic with one partition",
+            hint="Set truncate: ignore, or use a topic with one partition.",
         )
     inner = (int(batch.inner[event, 0]) << 64) | int(batch.inner[event, 1])
     version = to_int(order.version, event)
@@ -218,6 +218,6 @@ def expect_one_source(source: str, names: Iterable[str], offset: int) -> None:
         raise StreamFailed(
             f"the truncate of source {source!r} at offset {offset} cannot be applied: the table also has rows of "
             f"{', '.join(map(repr, others[:5]))}, and rows do not say whose they are",
-            hint="set truncate: ignore and delete the rows of the truncated table by hand, or give each connector a "
-            "topic and a table of its own",
+            hint="Set truncate: ignore and delete the rows of the truncated table by hand, or give each connector a "
+            "topic and a table of its own.",
         )

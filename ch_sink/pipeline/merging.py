@@ -122,7 +122,7 @@ def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target
     if not target.appends:
         raise StreamFailed(
             f"the records of {records.topic} carry no key, and {target.table.engine.name} needs one",
-            hint="set key_columns, or use a MergeTree table (append mode)",
+            hint="Set key_columns, or use a MergeTree table (append mode).",
         )
     bad = _without_old_row(batch, order)
     merged = merge_multiset(Changes.of(batch, records, order, target.table, target.system.layout))

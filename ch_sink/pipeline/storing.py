@@ -135,7 +135,7 @@ class Storing:
         if self.pending is None:
             raise StreamFailed(
                 "a change event waits for values of another key, and the stream has no pending table",
-                hint="run `ch_sink init CONFIG --apply` to create it",
+                hint="Run `ch_sink init CONFIG --apply` to create it.",
             )
         now = self.clock()
         parked = []
@@ -171,7 +171,7 @@ def stop(bad: BadRecord, records: Records) -> StreamFailed:
     column = f", column {bad.column!r}" if bad.column else ""
     return StreamFailed(
         f"the record at {where}{column} cannot be applied: {bad.reason}",
-        hint="correct the record, or set on_bad_record: dead_letter",
+        hint="Correct the record, or set on_bad_record: dead_letter.",
     )
 
 

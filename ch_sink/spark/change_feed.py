@@ -144,7 +144,8 @@ class Changes:
         reached = stream.progress(known)
         spans = {b: Span(at := reached.get(b, 0), at + count, count) for b, (count, _) in found.items()}
         least = {b: number for b, (_, number) in found.items()}
-        return spans, ChangeRows(rows, spans, self._config, self._keys, frozenset(self._ignored_nulls), least)
+        ignored, kinds = frozenset(self._ignored_nulls), dict(rows.dtypes)
+        return spans, ChangeRows(self._config, spans, least, self._keys, ignored, kinds).of(rows)
 
     def _expect_order(self, rows: "DataFrame") -> None:
         """Raises ConfigError where nulls keep values and it is unknown which of two changes of a row comes later.
@@ -183,7 +184,9 @@ class Changes:
             if name not in types:
                 near = difflib.get_close_matches(name, types, n=1)
                 ending = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(types)}"
-                raise ConfigError(f"{option}: the DataFrame has no column {name}{ending}")
+                raise ConfigError(
+                    f"{option}: the DataFrame has no column {name}{ending}", hint="Name a column of the DataFrame."
+                )
         for name in self._left_out:
             if name in self._keys:
                 raise ConfigError(f"except_column_list has {name}, which is one of the keys", hint="Keep it.")

@@ -3,8 +3,8 @@
 Offsets are counted as rows arrive, and decide nothing.
 """
 
-import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,12 @@ from ch_sink.model.change import Records
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.sources import STATED
 from ch_sink.spark.frame_stream import Span
-from ch_sink.spark.kafka_rows import Batches, changed_meanwhile, runs
+from ch_sink.spark.frame_tasks import Batches, FrameTasks, changed_meanwhile
 from ch_sink.spark.stored_versions import Newer, newer
-from ch_sink.stream.run_task import TaskPorts, run_task
-from ch_sink.stream.tasks import RangeTask, Task, TaskResult, tried
+from ch_sink.stream.run_task import OpenPorts, TaskPorts
+from ch_sink.stream.tasks import RangeTask, Task
 from ch_sink.table.model import TargetTable
 from ch_sink.wiring.tasks import task_ports
-from ch_sink.wiring.worker import run_configured
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +31,6 @@ BUCKETS = 8
 """Partitions over which rows are spread by their keys. Fixed: a key's rows always have the same."""
 _ROWS = 50_000
 """Rows of a chunk."""
-_RESULT = "partition long, result binary"
 
 
 def bucket(keys: Sequence[str]) -> str:
@@ -42,92 +40,42 @@ def bucket(keys: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class ChangeRows:
-    """Runs the tasks of a stream on the rows of one DataFrame, which has the columns `BUCKET`, `NUMBER` and `OP`."""
+    """How tasks work on rows which have the columns `BUCKET`, `NUMBER` and `OP`: see `Opening`."""
 
-    frame: "DataFrame"
-    spans: Mapping[int, Span]
     config: str = field(repr=False)
     """JSON of the stream's Config, secrets included."""
-    keys: tuple[str, ...]
-    ignored_nulls: frozenset[str]
+    spans: Mapping[int, Span]
     least: Mapping[int, int]
     """Bucket → the lowest number of the batch."""
+    keys: tuple[str, ...]
+    ignored_nulls: frozenset[str]
+    kinds: Mapping[str, str]
+    """Column → its type in Spark."""
 
-    def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
-        """See Execute."""
-        ranges = {task.partition: task for task in tasks if isinstance(task, RangeTask)}
-        done = self._run(ranges) if ranges else {}
-        return [done[t.partition] if isinstance(t, RangeTask) else run_configured(self.config, t) for t in tasks]
+    def of(self, frame: "DataFrame") -> FrameTasks:
+        """Runs tasks on the rows of this DataFrame."""
+        rows = {bucket: span.rows for bucket, span in self.spans.items()}
+        return FrameTasks(frame, BUCKET, (NUMBER, *self.keys, OP), rows, self.config, self)
 
     def repeats(self, task: RangeTask) -> bool:
         """Whether some of the rows may have come before, in whatever batch."""
         known = task.state.sources.get(STATED.name)
         return task.attempt > 0 or (known is not None and self.least[task.partition] <= known.commit)
 
-    def _run(self, tasks: Mapping[int, RangeTask]) -> dict[int, TaskResult]:
-        kinds = dict(self.frame.dtypes)
-        rows = (
-            self.frame.where(f"{BUCKET} IN ({', '.join(map(str, tasks))})")
-            .repartition(len(tasks), BUCKET)
-            .sortWithinPartitions(BUCKET, NUMBER, *self.keys, OP)
-            .mapInArrow(_runner(self, tasks, kinds), _RESULT)
-            .collect()
-        )
-        found: dict[int, TaskResult] = {int(row.partition): pickle.loads(bytes(row.result)) for row in rows}
-        for partition in tasks.keys() - found.keys():
-            raise changed_meanwhile(partition)
-        return found
+    @contextmanager
+    def __call__(self, task: RangeTask, batches: Iterable[pa.RecordBatch]) -> Iterator[OpenPorts]:
+        config, span = Config.from_task_json(self.config), self.spans[task.partition]
+        source = _Numbered(task, batches, span.first, span.rows)
 
+        def decoder(table: TargetTable) -> RowDecoder:
+            return RowDecoder(table, self.keys, self.ignored_nulls, self.kinds, config.policy().values)
 
-def _runner(
-    given: ChangeRows, tasks: Mapping[int, RangeTask], kinds: Mapping[str, str]
-) -> Callable[[Batches], Batches]:
-    work = {partition: pickle.dumps(task) for partition, task in tasks.items()}
-    firsts = {partition: (given.spans[partition].first, given.spans[partition].rows) for partition in tasks}
-    text, keys, ignored = given.config, given.keys, given.ignored_nulls
-    repeats = {partition for partition, task in tasks.items() if given.repeats(task)}
+        def open_ports(wanted: Task) -> TaskPorts:
+            ports = task_ports(config, wanted, lambda table, _before: decoder(table))
+            left = newer(config, task, decoder(task.table)) if self.repeats(task) else None
+            return replace(ports, chunks=lambda first: source.chunks(first, self.keys, left))
 
-    def ch_sink_changes(batches: Batches) -> Batches:
-        from itertools import groupby
-
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        attempt = context.attemptNumber() if context is not None else 0
-        for partition, group in groupby(runs(batches, BUCKET), key=lambda run: run[0]):
-            task = tried(pickle.loads(work[partition]), attempt)
-            assert isinstance(task, RangeTask)
-            first, count = firsts[partition]
-            source = _Numbered(task, (run for _, run in group), first, count)
-            done = _apply(text, task, source, keys, ignored, kinds, repeats=partition in repeats or attempt > 0)
-            yield pa.RecordBatch.from_pydict(
-                {"partition": pa.array([partition], pa.int64()), "result": [pickle.dumps(done)]}
-            )
-
-    return ch_sink_changes
-
-
-def _apply(
-    text: str,
-    task: RangeTask,
-    source: "_Numbered",
-    keys: tuple[str, ...],
-    ignored: frozenset[str],
-    kinds: Mapping[str, str],
-    *,
-    repeats: bool,
-) -> TaskResult:
-    config = Config.from_task_json(text)
-
-    def decoder(table: TargetTable) -> RowDecoder:
-        return RowDecoder(table, keys, ignored, kinds, config.policy().values)
-
-    def open_ports(wanted: Task) -> TaskPorts:
-        ports = task_ports(config, wanted, lambda table, _before: decoder(table))
-        left = newer(config, task, decoder(task.table)) if repeats else None
-        return replace(ports, chunks=lambda first: source.chunks(first, keys, left))
-
-    return run_task(task, open_ports)
+        yield open_ports
 
 
 @dataclass(slots=True)
@@ -135,7 +83,7 @@ class _Numbered:
     """The rows of one bucket, which are counted from an offset on."""
 
     task: RangeTask
-    batches: Batches
+    batches: Iterable[pa.RecordBatch]
     first: int
     rows: int
 

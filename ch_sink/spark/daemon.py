@@ -13,11 +13,13 @@ import os
 def main() -> None:
     """Import ahead, then serve as PySpark's own daemon does."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    import pyarrow as pa
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
 
     import ch_sink.wiring.worker  # noqa: F401
 
+    pa.array([0])  # at its first array Arrow imports pandas, if that is installed: half a second
     gc.freeze()  # each worker would go over the modules' objects after each of its tasks
     manager()
 

@@ -120,7 +120,10 @@ def _plan(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> 
         )
         for name in (*keys, plan.sequence_by, *([plan.op] if plan.op else []), *left_out):
             if name not in kinds:
-                raise ConfigError(f"the DataFrame has no column {name}; it has {', '.join(kinds)}")
+                raise ConfigError(
+                    f"the DataFrame has no column {name}; it has {', '.join(kinds)}",
+                    hint="Name columns of the DataFrame in keys, sequence_by, op and except_column_list.",
+                )
         expect_ordered(plan.sequence_by, kinds[plan.sequence_by])
         expect_served(plan.table, keys)
         return plan
@@ -198,7 +201,10 @@ def _coded(plan: _Plan, batch: pa.RecordBatch) -> pa.RecordBatch:
     for what, column in (("op", code), ("sequence_by", number)):
         if column.null_count:
             name = plan.op if what == "op" else plan.sequence_by
-            raise ConfigError(f"{what}: column {name} of {column.null_count} rows has an unknown value")
+            raise ConfigError(
+                f"{what}: column {name} is null or has an unknown value in {column.null_count} rows",
+                hint="Leave these rows out of the DataFrame, or correct them.",
+            )
     kept = [name for name in table.column_names if name not in plan.left_out]
     coded = table.select(kept).append_column(NUMBER, number).append_column(OP, code)
     order = pc.sort_indices(coded, [(NUMBER, "ascending"), (OP, "ascending")])

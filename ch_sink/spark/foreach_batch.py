@@ -22,7 +22,7 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, table_spec
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
 from ch_sink.kafka import range_consumer
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
-from ch_sink.spark.kafka_rows import KafkaRows, expect_kafka_columns, spans_of
+from ch_sink.spark.kafka_rows import expect_kafka_columns, kafka_rows, spans_of
 from ch_sink.spark.sessions import context_of
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.ddl import state_tables
@@ -75,7 +75,7 @@ class Sink:
             spans = spans_of(frame, config.kafka.topic)
             if spans:
                 with closing(SharedTopics()) as topics:
-                    work = spans, KafkaRows(frame, spans, self._config)
+                    work = spans, kafka_rows(frame, spans, self._config)
                     applied(frame, config, _known(config, topics), max(spans) + 1, lambda _: work)
 
 

@@ -1,23 +1,22 @@
 """Rows of Spark's Kafka source, or of a table that keeps them, as the records of tasks."""
 
-import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.errors import ConfigError, StreamFailed
+from ch_sink.errors import ConfigError
 from ch_sink.model.change import Headers, Records
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.spark.frame_stream import Span
-from ch_sink.stream.run_task import TaskPorts, run_task
-from ch_sink.stream.tasks import RangeTask, Task, TaskResult, tried
+from ch_sink.spark.frame_tasks import FrameTasks, changed_meanwhile
+from ch_sink.stream.run_task import OpenPorts, TaskPorts
+from ch_sink.stream.tasks import RangeTask, Task
 from ch_sink.wiring.tasks import batch_decoder, concerned_by, task_ports
-from ch_sink.wiring.worker import kept_stream, run_configured
+from ch_sink.wiring.worker import kept_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,10 +30,7 @@ _COLUMNS = {
     "timestamp": ("timestamp",),
 }
 _HEADERS = "array<struct<key:string,value:binary>>"
-_RESULT = "partition long, result binary"
 _SOURCE = "Spark's Kafka source gives them; select them from a table that keeps them."
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def expect_kafka_columns(frame: "DataFrame") -> None:
@@ -96,82 +92,39 @@ def spans_of(frame: "DataFrame", topic: str) -> dict[int, Span]:
     return spans
 
 
+def kafka_rows(frame: "DataFrame", spans: Mapping[int, Span], config: str) -> FrameTasks:
+    """Runs tasks on the rows of one DataFrame. ``config``: JSON of the stream's Config, secrets included."""
+    names = ["partition", "offset", "timestamp", "key", "value"]
+    names += ["headers"] if "headers" in frame.columns else []
+    rows = {partition: span.rows for partition, span in spans.items()}
+    return FrameTasks(frame.select(*names), "partition", ("offset",), rows, config, _Opening(config, rows))
+
+
 @dataclass(frozen=True)
-class KafkaRows:
-    """Runs the tasks of a stream on the rows of one DataFrame, which is read once for each round of a batch."""
+class _Opening:
+    """See `ch_sink.spark.frame_tasks.Opening`."""
 
-    frame: "DataFrame"
-    spans: Mapping[int, Span]
     config: str = field(repr=False)
-    """JSON of the stream's Config, secrets included."""
+    rows: Mapping[int, int]
 
-    def __call__(self, tasks: Sequence[Task]) -> list[TaskResult]:
-        """See Execute. Waiting changes need no rows, and are released here."""
-        mine = {task.partition: task for task in tasks if isinstance(task, RangeTask)}
-        done = self._run(mine) if mine else {}
-        return [done[t.partition] if isinstance(t, RangeTask) else run_configured(self.config, t) for t in tasks]
-
-    def _run(self, tasks: Mapping[int, RangeTask]) -> dict[int, TaskResult]:
-        names = ["partition", "offset", "timestamp", "key", "value"]
-        names += ["headers"] if "headers" in self.frame.columns else []
-        rows = (
-            self.frame.where(f"partition IN ({', '.join(map(str, tasks))})")
-            .select(*names)
-            .repartition(len(tasks), "partition")
-            .sortWithinPartitions("partition", "offset")
-            .mapInArrow(_runner(self.config, tasks, {p: self.spans[p].rows for p in tasks}), _RESULT)
-            .collect()
-        )
-        found: dict[int, TaskResult] = {int(row.partition): pickle.loads(bytes(row.result)) for row in rows}
-        for partition in tasks.keys() - found.keys():
-            raise changed_meanwhile(partition)
-        return found
-
-
-def _runner(config: str, tasks: Mapping[int, RangeTask], rows: Mapping[int, int]) -> Callable[[Batches], Batches]:
-    work = {partition: pickle.dumps(task) for partition, task in tasks.items()}
-
-    def ch_sink_rows(batches: Batches) -> Batches:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        attempt = context.attemptNumber() if context is not None else 0
-        for partition, group in groupby(runs(batches, "partition"), key=lambda run: run[0]):
-            task = tried(pickle.loads(work[partition]), attempt)
-            assert isinstance(task, RangeTask)
-            done = _run(config, task, _Source(task, (run for _, run in group), rows[partition]))
-            yield pa.RecordBatch.from_pydict(
-                {"partition": pa.array([partition], pa.int64()), "result": [pickle.dumps(done)]}
-            )
-
-    return ch_sink_rows
-
-
-def runs(batches: Batches, by: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches, cut where the value of a column changes, each with that value."""
-    for batch in batches:
-        partitions = batch.column(by).to_numpy()
-        bounds = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
-        for start, end in pairwise(bounds):
-            if start < end:
-                yield int(partitions[start]), batch.slice(start, end - start)
-
-
-def _run(config: str, task: RangeTask, source: "_Source") -> TaskResult:
-    kept = kept_stream(config)
-    concerned = concerned_by(kept.config)
-
-    with ExitStack() as stack:
+    @contextmanager
+    def __call__(self, task: RangeTask, batches: Iterable[pa.RecordBatch]) -> Iterator[OpenPorts]:
+        kept, source = kept_stream(self.config), _Source(task, batches, self.rows[task.partition])
+        concerned = concerned_by(kept.config)
 
         def chunks(first: int) -> Iterator[Chunk]:
             size, most = task.chunk_offsets, task.chunk_bytes
             yield from cut(map(concerned, source.records(first)), first, task.end, chunk_offsets=size, chunk_bytes=most)
 
-        def open_ports(wanted: Task) -> TaskPorts:
-            make = stack.enter_context(kept.decoders(lambda table, before: batch_decoder(kept.config, table, before)))
-            return replace(task_ports(kept.config, wanted, make), chunks=chunks)
+        with ExitStack() as stack:
 
-        return run_task(task, open_ports)
+            def open_ports(wanted: Task) -> TaskPorts:
+                make = stack.enter_context(
+                    kept.decoders(lambda table, before: batch_decoder(kept.config, table, before))
+                )
+                return replace(task_ports(kept.config, wanted, make), chunks=chunks)
+
+            yield open_ports
 
 
 @dataclass(slots=True)
@@ -179,7 +132,7 @@ class _Source:
     """The rows of one partition, by offset. A row that is there twice is one record."""
 
     task: RangeTask
-    batches: Batches
+    batches: Iterable[pa.RecordBatch]
     rows: int
     """How many there were when the batch was planned."""
 
@@ -197,14 +150,6 @@ class _Source:
                 yield _records(self.task, batch if len(fresh) == len(offsets) else batch.take(pa.array(fresh)))
         if count != self.rows:
             raise changed_meanwhile(self.task.partition)
-
-
-def changed_meanwhile(partition: int) -> StreamFailed:
-    """The error for a DataFrame that gives other rows when it is read again."""
-    return StreamFailed(
-        f"partition {partition}: the DataFrame returned other rows than when its offsets were read",
-        hint="It is read more than once, so it must give the same rows each time: write it to a table first.",
-    )
 
 
 def _records(task: RangeTask, batch: pa.RecordBatch) -> Records:

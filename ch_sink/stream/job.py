@@ -230,7 +230,7 @@ class Job:
                 self._lanes.start("open", partial(self._work.open, stream), stream.server)
 
     def _opens(self, stream: JobStream) -> bool:
-        """Whether the stream is to be opened when it is due."""
+        """Whether the job opens the stream when it is due."""
         return stream.phase in (Phase.OPENING, Phase.WAITING) and not stream.busy and stream.name in self._ready
 
     def _turn(self) -> None:

@@ -71,7 +71,8 @@ def initial_offset(state: TopicState, starting: str | Mapping[str, Any]) -> Star
         unknown = sorted(given.keys() - state.low.keys())
         if unknown and topic_id == state.topic_id:
             raise ConfigError(
-                f"the starting offsets name partition {unknown[0]}, which topic {state.topic} does not have"
+                f"the starting offsets name partition {unknown[0]}, which topic {state.topic} does not have",
+                hint=f"It has the partitions 0 to {len(state.low) - 1}.",
             )
         at = {**state.low, **given} if topic_id == state.topic_id else given
     return StartingOffsets(topic_id, at)

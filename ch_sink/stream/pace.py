@@ -85,7 +85,7 @@ _RECENT = 0.3
 
 @dataclass(eq=False, slots=True)
 class Work:
-    """A batch that is to be executed."""
+    """A batch to execute."""
 
     slots: int
     """That it takes."""

@@ -132,7 +132,7 @@ class States:
             places = " and ".join(f"{kind}s in partition {p}" for kind, p in sorted(self._id_kinds.items()))
             raise StreamFailed(
                 f"the documents have as _id {places}: the table would hold the number 1 and the text 1 as one key",
-                hint="set document.keys: typed, and load the collection into a new table under a new stream name",
+                hint="Set document.keys: typed, and load the collection into a new table under a new stream name.",
             )
 
     def _note_id_kind(self, partition: int, state: State) -> None:

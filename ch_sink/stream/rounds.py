@@ -125,7 +125,7 @@ def as_failure(stream: str, error: Exception) -> ChSinkError:
         return error
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:400]
     failure = StreamFailed(
-        f"stream {stream} stopped: {type(error).__name__}: {first}", hint="run again with --debug for the whole trace"
+        f"stream {stream} stopped: {type(error).__name__}: {first}", hint="Run again with --debug for the whole trace."
     )
     failure.trace = "".join(traceback.format_exception(error))  # type: ignore[attr-defined]
     return failure

@@ -95,7 +95,7 @@ def range_steps(
 ) -> Generator[None, None, RangeDone | Held]:
     """Run a range in this thread, one chunk per step, for runners that interleave tasks.
 
-    ``may_hold``: a range of one chunk may be left planned. What cannot be is run anew; nothing was stored by then.
+    ``may_hold``: a range of one chunk may be left planned. If not, it runs again; nothing was stored by then.
     """
     done, stages = RangeDone.of(task), Stages()
     try:
@@ -193,7 +193,7 @@ def _failure(task: Task, error: Exception, where: str) -> ChSinkError:
     trace = traceback.format_exc()
     if not isinstance(error, ChSinkError):
         text = f"partition {task.partition}, {where}: {type(error).__name__}: {error}"
-        error = StreamFailed(text, hint="run again with --debug for the trace")
+        error = StreamFailed(text, hint="Run again with --debug for the trace.")
     error.trace = trace  # type: ignore[attr-defined]
     return error
 

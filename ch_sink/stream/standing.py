@@ -81,7 +81,7 @@ class Member:
 
     @property
     def works(self) -> bool:
-        """Whether the job has the stream: it runs, or would if a server were not away."""
+        """Whether the job has the stream: it runs, or waits for a server."""
         return self.standing.state in ("running", "waiting")
 
     def take(self, recorded: RecordedState) -> str | None:

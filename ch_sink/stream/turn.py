@@ -67,7 +67,10 @@ class Looks:
     def answered(self, answer: Answered) -> Looked:
         """The live streams of a question for which its answer still holds; counts the lags of the others."""
         question = self._open.pop(answer.cluster)
-        missing = StreamFailed("the broker gave no answer for this topic")
+        missing = StreamFailed(
+            "the broker gave no answer for this topic",
+            hint="Check that the topic exists, then run `ch_sink resume CONFIG`.",
+        )
         holds = [s for s, turn in question.streams if s.reading.turn == turn and not s.busy]
         for stream in holds:
             if stream.unattended and isinstance(topic := answer.topics.get(stream.topic), TopicState):

@@ -25,7 +25,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
     if version_column is None:
         raise TableError(
             f"a truncate cannot be applied to {table.qualified}: it stores no version",
-            hint="set truncate: ignore, or re-create the table with `ch_sink init`",
+            hint="Set truncate: ignore, or re-create the table with `ch_sink init`.",
         )
     version = quote(version_column)
     kind = next(c.type for c in table.columns if c.name == version_column)
@@ -33,7 +33,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
     if bound is None:
         raise TableError(
             f"a truncate cannot be applied to {table.qualified}: its {kind} version is not a position",
-            hint="set truncate: ignore, or use a UInt128 version column",
+            hint="Set truncate: ignore, or use a UInt128 version column.",
         )
     columns = [quote(c.name) for c in table.stored_columns]
     mine = _own_rows(table)
@@ -60,7 +60,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
         )
     raise TableError(
         f"a truncate cannot be applied to {table.qualified} ({engine.name})",
-        hint="set truncate: ignore or fail",
+        hint="Set truncate: ignore or fail.",
     )
 
 
@@ -75,7 +75,7 @@ def _own_rows(table: TargetTable) -> str:
         if text is None:
             raise TableError(
                 f"a truncate cannot be applied to {table.qualified}: the added column {name!r} is a {column.type}",
-                hint="set truncate: ignore or fail, or make the column a String or an integer",
+                hint="Set truncate: ignore or fail, or make the column a String or an integer.",
             )
         conditions.append(f" AND {quote(name)} = {text}")
     return "".join(conditions)

@@ -29,7 +29,7 @@ Bounds = tuple[int | None, int | None]
 
 
 def compared(reports: list[Report], began: float, now: float, before: Compared | None) -> Compared:
-    """What reports that cover the table together come to. Times in seconds since 1970."""
+    """The sum of reports that together cover the table. Times are seconds since 1970."""
     # What a stream that stands still has begun with may differ for ever.
     equal = all(report.equal and not report.behind for report in reports)
     examples = [example for report in reports for example in report.as_json()["examples"]]

@@ -32,7 +32,7 @@ _SAMPLES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the checksums say."""
+    """The result of comparing checksums."""
 
     table_rows: int
     buckets: int

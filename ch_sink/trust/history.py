@@ -1,4 +1,4 @@
-"""What a topic can tell of a table: all of its rows, or only those that have changed since it was filled otherwise."""
+"""How much a topic shows of its table: all rows, or only those changed since the table was filled another way."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -81,7 +81,7 @@ def floors_of(ledger: Ledger, topic: TopicState, epoch: int) -> tuple[TruncateFl
 
 
 def facts_of(ledger: Ledger, topic_id: str) -> list[TopicFacts]:
-    """What was noted of the topic: when the stream began it, and each time it got partitions."""
+    """Notes about the topic: where the stream began it, and each time it got partitions."""
     return [facts for facts in ledger.facts(TopicFacts) if facts.topic_id == topic_id]
 
 

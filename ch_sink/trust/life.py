@@ -315,7 +315,7 @@ class _Life:
 
 
 class _Rows:
-    """What the plans have stored of the key: what a lookup in the table would find (`RowLookup`)."""
+    """Rows of the key that the plans would have stored: a lookup in the table finds the same (`RowLookup`)."""
 
     def __init__(self, target: Target) -> None:
         self.target = target

@@ -281,7 +281,7 @@ _EVERY = 50_000
 
 
 class Filling:
-    """What it takes to fill one table from one source table."""
+    """The parts needed to fill one table from one source table."""
 
     def __init__(self, columns: Sequence[SnapshotColumn], check: Check = never_stops) -> None:
         self.columns, self._check = tuple(columns), check

@@ -11,7 +11,7 @@ from ch_sink.ports import TableRefilled
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What the ledger and the sink's other tables say of a topic's records."""
+    """Entries of the ledger and the sink's other tables about a topic's records."""
 
     applied: Mapping[int, int] | None = None
     """Partition → the offset below which everything is applied; None if that is not known."""

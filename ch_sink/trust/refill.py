@@ -31,14 +31,14 @@ from ch_sink.trust.subject import Subject, filled_columns
 from ch_sink.trust.successor import Successor
 
 NEW_SNAPSHOT = "Otherwise empty the table, delete the topic, and let the connector take a new snapshot."
-"""What is left for a table without a key."""
+"""The next step for a table without a key."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """One stream whose table is to be filled."""
+    """One stream whose table is filled."""
 
     subject: Subject
     states: StreamStates
@@ -50,7 +50,7 @@ class Refill:
     """Qualified name of the table in which ``init`` notes source types."""
     cluster: str | None = None
     wanted: Wanted | None = None
-    """What the stream's file says of the table; without it the new table has the live one's shape."""
+    """The shape in the stream's file; None keeps the shape of the live table."""
     patience: float = 30.0
     """Seconds to wait for changes that are under way."""
     settle: float = 10.0
@@ -112,20 +112,20 @@ class Start:
     """The stream's states there, None if it has none yet."""
     epoch: int = 0
     facts: tuple[Fact, ...] = ()
-    """What the fold knows besides."""
+    """Further facts that the fold takes into account."""
     version: int = 0
     """That of the rows: below the versions of all those changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the new table has once the rows of the source are in it."""
+    """The state of the new table once it has the rows of the source."""
 
     rows: int
     passes: int
     """The source's position after its rows were read."""
     floors: tuple[TableRefilled, ...]
-    """What the ledger has to know, by partition."""
+    """Facts to record in the ledger, by partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def compared(refill: Refill, new: NewTable) -> Moved:
 
 @contextmanager
 def new_table(refill: Refill, shape: Shape | None, say: Say, *, begun: bool) -> Iterator[NewTable]:
-    """The table that shall take the place of the stream's, empty. If the context fails, it is dropped.
+    """The empty table that will replace the stream's. If the context fails, it is dropped.
 
     ``begun``: whether the stream has read something, and may have kept values of rows that changed their key.
     """

@@ -66,7 +66,7 @@ class Repaired:
     """Keys that still differ after the repair: the stream has changed them since, or the repair could not."""
 
     @property
-    def all_mended(self) -> bool:
+    def all_repaired(self) -> bool:
         """Whether nothing is left, or would be."""
         return not (self.left or self.too_new or self.unremovable or self.unreadable)
 
@@ -91,7 +91,7 @@ def repaired(
     """
     if not subject.key:
         raise StreamFailed(
-            f"{subject.table.qualified} has no key: its rows are counted, and no one row can be written again",
+            f"{subject.table.qualified} has no key: its rows are counted, and a single row cannot be written again",
             hint="Fill the table again: `ch_sink resync CONFIG --against topic`. Or set key_columns.",
         )
     subject = replace(subject, client=staying(subject.client, subject.table))
@@ -134,14 +134,14 @@ def repaired(
             if noted:
                 _note(subject, found)
             say(f"writing {rows} rows")
-            mends = statements(found.source, found.target, differences, FOUND, ceilings, kept)
-            left = _write(subject, found, mends, query_id)
+            fixes = statements(found.source, found.target, differences, FOUND, ceilings, kept)
+            left = _write(subject, found, fixes, query_id)
         if apply and found.report.unpaired:
             left += len(unpaired(subject, found.target))
         if apply and (rows or any(one.different for one in found.report.rollups)):
             refilled(subject, say)
         done = Repaired(found.report, apply, rows, skipped, stuck, unreadable, left)
-        if apply and done.all_mended and limits is not None and options.of_all_rows:
+        if apply and done.all_repaired and limits is not None and options.of_all_rows:
             _note_whole(subject, found, limits[1])
         return done
 
@@ -170,7 +170,7 @@ def _expect_none_lost(subject: Subject, found: Verified) -> None:
     if lacks := lacking(subject.ledger, target, found.topic_id, len(found.applied), stored):
         raise StreamFailed(
             f"{lacks}. A repair of some rows would hide that others are missing",
-            hint="Repair all of them: `ch_sink repair CONFIG --apply`. Or fill the table anew by `ch_sink resync`.",
+            hint="Repair all of them: `ch_sink repair CONFIG --apply`. Or fill the table again: `ch_sink resync`.",
         )
 
 

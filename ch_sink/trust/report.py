@@ -31,7 +31,7 @@ class Report:
     """Column → number of rows in which it differs."""
     examples: tuple[Difference, ...] = ()
     causes: tuple[str, ...] = ()
-    """What is known to make such differences as the examples show (`ch_sink.trust.causes`)."""
+    """Known causes of differences like those of the examples (`ch_sink.trust.causes`)."""
     changing: int = 0
     """Rows that could not be judged: they kept changing, or the stream does not go on."""
     unknown: int = 0
@@ -91,7 +91,7 @@ class Report:
 
     @property
     def lagging(self) -> str:
-        """What the stream lacks of the topic, if rows differ that may be among it; else empty."""
+        """The lag of the stream, if differing rows may be explained by it; else empty."""
         if not self.rows_differ or not self.lag:
             return ""
         return (
@@ -125,7 +125,7 @@ class Report:
         keys = counted(self.unpaired, "key")
         return (
             f"the signs of {keys} sum up neither to 0 nor to 1, so readers may see rows that are gone or twice: fill "
-            "the table anew by `ch_sink resync CONFIG --apply`"
+            "the table again with `ch_sink resync CONFIG --apply`"
         )
 
     @property

@@ -71,7 +71,7 @@ class Resynced:
     size: int = 0
     """Bytes on disk that the table has, which is about what the new one needs; 0 if that is not known."""
     shape: tuple[str, ...] = ()
-    """What the new table has otherwise than the stream's."""
+    """How the new table differs from the stream's."""
     moved: "Moved | None" = None
     """How the rows of the new table differ from those of the former one, shortly before the exchange."""
     lacking: int = 0
@@ -158,7 +158,7 @@ class _Way:
     topic: TopicState
     against: Literal["source", "topic"]
     known: TopicFacts | None
-    """What is to be noted of the topic if the stream has read nothing of it."""
+    """What to note about the topic if the stream has read nothing of it."""
     shape: Shape | None = None
     """Another shape of the new table."""
 
@@ -180,7 +180,9 @@ def _expect_empty(refill: Refill, topic_id: str) -> None:
     subject = refill.subject
     table = subject.table.qualified
     if subject.reached(topic_id).applied:
-        raise StreamFailed(f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Begin again.")
+        raise StreamFailed(
+            f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Run the command again."
+        )
     if has_rows(subject.client, subject.table):
         raise StreamFailed(
             f"{table} has rows, and stream {refill.stream!r} has read nothing of topic {refill.subject.settings.topic}",
@@ -387,7 +389,7 @@ def _expect_same_shape(refill: Refill) -> None:
     table = refill.subject.table
     now = detect(refill.subject.client, table.database, table.name, refill.subject.settings.policy)
     if [(c.name, c.type) for c in now.columns] != [(c.name, c.type) for c in table.columns]:
-        raise StreamFailed(f"{table.qualified} got other columns in the meantime", hint="Begin again.")
+        raise StreamFailed(f"{table.qualified} got other columns in the meantime", hint="Run the command again.")
 
 
 def _live(refill: Refill, table: TargetTable) -> int:

@@ -27,7 +27,7 @@ _UNKNOWN_TABLE = 60
 
 @dataclass(frozen=True, slots=True)
 class RolledUp:
-    """What a comparison of one rollup found."""
+    """The result of comparing one rollup."""
 
     rollup: str
     groups: int

@@ -110,7 +110,7 @@ def shadow_tables(client: Client, table: TargetTable) -> Iterator[Shadow]:
 
 
 def _made(client: Client, table: TargetTable, create: Callable[[TargetTable], str], made: list[str]) -> TargetTable:
-    """The table, created on the server with which the client stays; ``made`` gets the names of what is to be dropped.
+    """The table, created on the server with which the client stays; ``made`` gets the names of tables to drop.
 
     A table of the same name that a balancer has created elsewhere would take statements that are meant for this one.
     So each attempt has a name of its own.

@@ -21,7 +21,7 @@ from ch_sink.types.sql import key_expressions, quote, split_commas
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a file says of its table."""
+    """The shape of a table as its file states it."""
 
     spec: TableSpec
     stated: frozenset[str]
@@ -50,7 +50,7 @@ class Shape:
         return mine != theirs
 
     def after(self, made: TargetTable, key: Sequence[str]) -> list[Statement]:
-        """What follows the exchange: the views, row policies and notes of the table, which now is this one."""
+        """Statements to run after the exchange: views, row policies and notes of the new table."""
         spec = self.wanted.spec
         return [
             *views_of(made, key, spec.cluster),
@@ -103,7 +103,7 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
 
 
 def differences_of_shape(table: TargetTable, live: TargetTable) -> tuple[str, ...]:
-    """What a table has otherwise than the live one, in words."""
+    """How a table differs from the live one, in words."""
     # A VersionedCollapsingMergeTree has its version in the sorting key.
     order = [", ".join(e for e in t.sorting_key if e not in t.system_columns) for t in (live, table)]
     pairs = {

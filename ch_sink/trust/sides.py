@@ -126,7 +126,7 @@ class Side:
         return self.table.engine.family is Family.MERGE_TREE and not self.key
 
     def _rows(self) -> tuple[str, list[str], str]:
-        """What to read from, the conditions of a living row, and settings."""
+        """The FROM clause, the conditions of a live row, and settings."""
         engine, name = self.table.engine, self.table.qualified
         own = [c for c in self.table.columns if c.default_kind not in ("ALIAS", "EPHEMERAL")]
         if self._is_multiset:

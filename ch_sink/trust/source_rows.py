@@ -33,7 +33,7 @@ from ch_sink.types.connect import RowSchema
 
 @dataclass(frozen=True, slots=True)
 class ReadSource:
-    """What was read of a source table."""
+    """The result of reading a source table."""
 
     columns: tuple[Column, ...]
     """The columns of the table whose values the source gives."""
@@ -116,7 +116,7 @@ _over: Event | None = None
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """What a process needs to fill the shadow with a part of the source."""
+    """The work of one process: to fill the shadow with a part of the source."""
 
     address: SourceAddress
     server: ClickHouseSettings
@@ -174,7 +174,7 @@ def load_parts(
 
 
 def _begin(over: Event) -> None:
-    """What a process does first: it ends with the one that started it, however that ends."""
+    """Let this process end when the one that started it ends, however that happens."""
     global _over
     _over = over
     parent = parent_process()

@@ -74,7 +74,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What of the table is compared."""
+    """Options that select what to compare."""
 
     columns: tuple[str, ...] = ()
     """Names of the columns that are compared, besides the key; empty for all."""

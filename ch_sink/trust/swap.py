@@ -101,7 +101,7 @@ class Exchange:
 
     refill: Refill
     topic: TopicFacts | None
-    """What the ledger has to know of a topic of which the stream has read nothing."""
+    """Facts to record about a topic of which the stream has read nothing."""
     facts: Sequence[TableRefilled]
     results: Sequence[FinishedRange]
     """Where the stream goes on if that is behind what it has applied."""

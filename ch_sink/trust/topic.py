@@ -1,4 +1,4 @@
-"""What a fold needs of a topic, Kafka behind it, and a topic without the changes of erased keys.
+"""The topic as a fold reads it: from Kafka, or without the changes of erased keys.
 
 A signal ends the reading between two chunks of a topic, or two batches of a source's rows: a command looks there, and
 while it waits, whether it is to stop; then what it has made beside the table is removed as after an error. A step that
@@ -94,7 +94,7 @@ def offsets_behind(at: Mapping[int, int], high: Mapping[int, int]) -> int:
 
 
 def reached(ledger: Ledger, topic_id: str) -> Reached:
-    """What the stream's ledger says of a topic."""
+    """How far the stream has read a topic, by its ledger."""
     # Intents first: one that is finished in between is in the progress.
     intents = ledger.open_intents(topic_id)
     applied = ledger.progress(topic_id)

@@ -91,7 +91,7 @@ class Comparison:
         """Version of the source's rows in the shadow."""
         self.touched = self.lag = 0
         self.found: Verified
-        """What came of it, after the last step."""
+        """The result, after the last step."""
         self._open = ExitStack()
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ class Comparison:
         )
 
     def _report(self, rows: int) -> Report:
-        """What the comparison has found, once nothing of it can be judged any further."""
+        """The result, once no further row can be judged."""
         subject, options, differences = self.subject, self.options, self.differences
         unknown = without_history(differences, FOUND, self.beyond)
         if not self.from_source and subject.unresolved is not None and differences.count(FOUND):

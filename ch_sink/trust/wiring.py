@@ -1,4 +1,4 @@
-"""What comparisons and fillings need, from a stream's configuration."""
+"""Builds the parts of comparisons and fillings from a stream's configuration."""
 
 from functools import cache, partial
 
@@ -95,5 +95,5 @@ def refill_of(config: Config, patience: float, check: Check = never_stops) -> Re
 
 
 def _stated(config: Config) -> frozenset[str]:
-    """What the file itself says of the section ``init``."""
+    """The section ``init`` as the file states it."""
     return frozenset(config.init.model_fields_set) | ({"engine"} if config.engine is not None else set())

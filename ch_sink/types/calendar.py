@@ -114,7 +114,7 @@ def parse_time(text: str, digits: int) -> int:
     """Ticks of ``[-]HH:MM[:SS[.fraction]]``. Raises DecodeError."""
     match = _TIME.fullmatch(text)
     if match is None or int(match[3]) > 59 or int(match[4] or 0) > 59:
-        raise DecodeError(f"no time: {text[:60]!r}")
+        raise DecodeError(f"not a time: {text[:60]!r}")
     sign, hours, minutes, seconds, fraction = match.groups()
     whole = int(hours) * 3600 + int(minutes) * 60 + int(seconds or 0)
     ticks = (whole * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))) // _POWERS[9 - digits]

@@ -322,4 +322,4 @@ def _float_text(value: Any) -> float:
     try:
         return float(value)
     except ValueError:
-        raise DecodeError(f"no number: {shown(value)}") from None
+        raise DecodeError(f"not a number: {shown(value)}") from None

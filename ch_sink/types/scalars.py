@@ -55,7 +55,7 @@ class Floats:
     def _one(self, value: Any) -> float:
         if isinstance(value, str):
             if value not in _SPECIAL:
-                raise DecodeError(f"no number: {shown(value)}")
+                raise DecodeError(f"not a number: {shown(value)}")
             return _SPECIAL[value]
         number = float(value)
         if self._single and math.isfinite(number):
@@ -162,7 +162,7 @@ def uuid_text(value: Any) -> str:
             raw = b""
         if len(digits) == 32 and len(raw) == 16:
             return uuid_of(raw)
-    raise DecodeError(f"no UUID: {shown(value)}")
+    raise DecodeError(f"not a UUID: {shown(value)}")
 
 
 def uuid_of(value: bytes) -> str:

@@ -45,11 +45,11 @@ _AT_ONCE = 4
 Work = tuple[str, Task]
 """JSON of the stream's Config, and the task."""
 Run = Callable[[str, Task], TaskResult]
-_SMALL = 2_000
+SMALL = 2_000
 """Offsets of the largest range that is read together with others."""
-_ALL = 50_000
+ALL = 50_000
 """Offsets of all ranges that are read together."""
-_BYTES = 32 << 20
+BYTES = 32 << 20
 """Bytes of all their records, which a worker holds at once."""
 
 _Read = dict[tuple[str, Span], list[Message]]
@@ -145,7 +145,7 @@ def _opening(config: str, fetched: Sequence[Message] | None = None) -> Iterator[
         yield open_ports
 
 
-class _Gathering:
+class Gathering:
     """Ranges of one stream, which are stored together once the last of them is planned."""
 
     def __init__(self, tasks: int) -> None:
@@ -199,7 +199,7 @@ def fetched_together(work: Sequence[Work]) -> Run:
         log.debug("ranges are read one by one: %s", error, exc_info=error)
         read = {}
 
-    gatherings = {config: _Gathering(tasks) for config, tasks in Counter(config for config, _ in read).items()}
+    gatherings = {config: Gathering(tasks) for config, tasks in Counter(config for config, _ in read).items()}
 
     def run(config: str, task: Task) -> TaskResult:
         fetched = read.pop((config, _span(task)), None) if isinstance(task, RangeTask) and _is_small(task) else None
@@ -214,7 +214,7 @@ def fetched_together(work: Sequence[Work]) -> Run:
 
 def _read(work: Sequence[Work]) -> _Read:
     clusters: dict[KafkaSettings, dict[tuple[str, int], tuple[str, Span]]] = {}
-    left = _ALL
+    left = ALL
     for config, task in work:
         if _is_small(task) and (span := _span(task)).end - span.start <= left:
             left -= span.end - span.start
@@ -225,13 +225,13 @@ def _read(work: Sequence[Work]) -> _Read:
     for kafka, spans in clusters.items():
         if len(spans) > 1:
             with range_consumer(kafka) as consumer:
-                read = consumer.together([span for _, span in spans.values()], _BYTES // len(clusters))
+                read = consumer.together([span for _, span in spans.values()], BYTES // len(clusters))
             found |= {(config, span): read[span] for config, span in spans.values() if span in read}
     return found
 
 
 def _is_small(task: Task) -> bool:
-    return isinstance(task, RangeTask) and task.end - task.start <= _SMALL
+    return isinstance(task, RangeTask) and task.end - task.start <= SMALL
 
 
 def _span(task: Task) -> Span:

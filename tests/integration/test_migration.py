@@ -241,7 +241,7 @@ def test_a_table_is_taken_over_as_it_is(client: Client, database: str, name: str
         feed.runner.stop()
         assert resynced(it.refill(it.subject(feed, SOURCE)), apply=True).applied
     else:
-        assert repaired(it.subject(feed, SOURCE), AGAINST, apply=True).all_mended
+        assert repaired(it.subject(feed, SOURCE), AGAINST, apply=True).all_repaired
     assert it.current() == SOURCE
     feed.run()
     assert it.current() == {**SOURCE, 7: "g2"}
@@ -259,7 +259,7 @@ def test_changes_win_over_an_initial_load_and_its_repair(client: Client, databas
     feed = it.feed()
     feed.chunk(0, len(HISTORY))
     assert it.current() == LEFT
-    assert repaired(it.subject(feed, SOURCE), AGAINST, apply=True).all_mended
+    assert repaired(it.subject(feed, SOURCE), AGAINST, apply=True).all_repaired
     top = client.rows(f"SELECT id, max(_peerdb_version) AS v FROM {database}.orders GROUP BY id")
     first = 1 << 56 | 1  # of the first change of the partition that the stream has not read yet
     assert {row["id"] for row in top if row["v"] < first} == {2, 3}

@@ -85,10 +85,10 @@ def test_a_profile_changes_nothing(client: Client, database: str, engine: str, p
         assert it.verify() == (0, 0, 0)
         lose(it, 1)
         assert it.verify() == (1, 0, 0)
-        assert repaired(it.subject, Options(patience=0), apply=True).all_mended
+        assert repaired(it.subject, Options(patience=0), apply=True).all_repaired
         it.source = Rows([(1, "a"), (2, "new")])
         assert it.verify_source() == (0, 1, 1)
-        assert repaired(it.subject, Options(patience=0, against="source"), apply=True).all_mended
+        assert repaired(it.subject, Options(patience=0, against="source"), apply=True).all_repaired
         resynced(it.refill, apply=True)
         purged(it.subject, it.own, {0: 8}, apply=True, settle=0)
         it.client = client

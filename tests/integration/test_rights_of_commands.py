@@ -71,7 +71,7 @@ def as_user(limited: Limited, it: Hand, headings: Sequence[str]) -> None:
 def test_comparisons_and_fillings(limited: Limited, it: Hand) -> None:
     as_user(limited, it, [JOB, FILL])
     assert it.verify_source() == (1, 0, 0)
-    assert repaired(it.subject, Options(patience=0, against="source"), apply=True).all_mended
+    assert repaired(it.subject, Options(patience=0, against="source"), apply=True).all_repaired
     assert it.verify_source() == (0, 0, 0)
 
 

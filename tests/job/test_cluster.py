@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -118,8 +119,11 @@ def test_the_documented_environment_is_all_that_executors_need(
     config, topic, records = prepared(place, stream, table)
     produce(place.kafka, records, topic)
     config.rename(repository / "shop.yaml")
-    [commands] = re.findall(r"^  ```\n(.*?)^  ```", _PAGE, re.MULTILINE | re.DOTALL)
+    [commands] = re.findall(r"^```\n(python -m venv .*?)^```", _PAGE, re.MULTILINE | re.DOTALL)
     env = {name: setting for name, setting in os.environ.items() if not name.startswith(_WITHOUT_PACKAGES)}
+    versions = repository / "versions.txt"
+    versions.write_text("".join(f"{name}=={version(name)}\n" for name in ("pyspark", "pandas")), encoding="utf-8")
+    env["PIP_CONSTRAINT"] = str(versions)
     job = started(commands, two_workers, repository, env)
     used: set[str] = set()
     while job.poll() is None:

@@ -1,12 +1,15 @@
 """`sink` on a real Spark: batches of DataFrames, by hand and by streaming queries, on classic Spark and on Connect."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ch_sink.clickhouse import ClickHouseLedger
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
-from ch_sink.spark import history, sink
+from ch_sink.ports import FinishedRange
+from ch_sink.spark import frame_tasks, history, sink
 from tests.support.frames import TOPIC, Shelf, change
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
@@ -45,6 +48,77 @@ def test_batches_are_applied_once_however_often_they_come(session: Any, shelf: S
     assert shelf.count() == 71
     assert shelf.rows()[7] == "paid"
     assert 8 not in shelf.rows()
+
+
+def parts(shelf: Shelf) -> int:
+    """How many inserts made the rows of the table, whose parts are not merged."""
+    [found] = shelf.client.rows(f"SELECT uniqExact(_part) AS n FROM {shelf.database}.orders")
+    return int(found["n"])
+
+
+def test_small_ranges_of_a_hundred_partitions_are_one_insert(session: Any, shelf: Shelf) -> None:
+    function = sink(shelf.config())
+    path = shelf.write({p: [change(100 * p + n, n) for n in range(3)] for p in range(100)})
+    frame = session.read.parquet(str(path))
+    function(frame, 0)
+    assert (shelf.count(), len(shelf.rows()), parts(shelf)) == (300, 300, 1)
+    function(frame.union(frame), 1)
+    assert (shelf.count(), parts(shelf)) == (300, 1)
+    large = {0: [change(10_000 + n, 10 + n) for n in range(2_500)]}
+    more = shelf.write(
+        large | {p: [change(100 * p, 20, "paid", "u")] for p in range(1, 100)}, dict.fromkeys(range(100), 3)
+    )
+    function(session.read.parquet(str(more)), 2)
+    assert (shelf.count(), parts(shelf)) == (300 + 2_500 + 99, 3), "the large range has an insert of its own"
+    assert shelf.rows()[9_900] == "paid"
+
+
+def test_small_ranges_of_large_rows_stay_with_the_executors(
+    spark: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frame_tasks, "BYTES", 5_000)
+    long = "x" * 10_000
+    path = shelf.write({p: [change(p, 1, long if p == 1 else "new")] for p in range(4)})
+    sink(shelf.config())(spark.read.parquet(str(path)), 0)
+    assert (shelf.count(), parts(shelf)) == (4, 2)
+    assert shelf.rows() == {0: "new", 1: long, 2: "new", 3: "new"}
+
+
+ENGINES = {
+    "replacing": "(id Int64, status Nullable(String), _version UInt128, _is_deleted UInt8) "
+    "ENGINE = ReplacingMergeTree(_version, _is_deleted)",
+    "collapsing": "(id Int64, status Nullable(String), _version UInt128, _sign Int8) "
+    "ENGINE = CollapsingMergeTree(_sign)",
+}
+
+
+@pytest.mark.parametrize("ends", [(6,), (2, 5), (9,)])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_was_stored_together_is_stored_once_however_it_comes_again(
+    engine: str, ends: tuple[int, ...], spark: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends before the ledger knows; its checkpoint may be lost, and the next batches end elsewhere."""
+    shelf.client.command(f"DROP TABLE {shelf.database}.orders SYNC")
+    shelf.client.command(f"CREATE TABLE {shelf.database}.orders {ENGINES[engine]} ORDER BY id")
+    shelf.client.command(f"SYSTEM STOP MERGES {shelf.database}.orders")
+    frame = spark.read.parquet(str(shelf.write({p: [change(10 * p + n, n) for n in range(9)] for p in range(20)})))
+    record = ClickHouseLedger.results
+
+    def dies(ledger: ClickHouseLedger, results: Sequence[FinishedRange]) -> None:
+        if any(one.start < one.end for one in results):
+            raise KeyboardInterrupt
+        record(ledger, results)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClickHouseLedger, "results", dies)
+        with pytest.raises(KeyboardInterrupt):
+            sink(shelf.config())(frame.where("offset < 6"), 0)
+    assert (shelf.count(), parts(shelf)) == (120, 1)
+    for end in (*ends, 9):
+        sink(shelf.config())(frame.where(f"offset < {end}"), 1)
+        assert shelf.count() == 20 * max(end, 6)
+    [found] = shelf.client.rows(f"SELECT uniqExact(id) AS ids FROM {shelf.database}.orders")
+    assert found["ids"] == 180
 
 
 def test_truncates_and_new_columns_have_their_rounds(session: Any, shelf: Shelf) -> None:

@@ -4,14 +4,13 @@ import re
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from ch_sink.errors import ConfigError
 from ch_sink.spark import changes, history
-from tests.support.frames import Shelf
+from tests.support.frames import Shelf, needs_data_sources
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
 
@@ -24,11 +23,6 @@ FEED = [
 ]
 TRUTH = {n: "new" for n in range(10, 50) if n // 10 != 2} | {n + (100 if n < 5 else 0): "paid" for n in range(10)}
 DELTA: dict[str, Any] = {"keys": "id", "op": "_change_type", "sequence_by": "_commit_version"}
-
-
-needs_data_sources = pytest.mark.skipif(
-    find_spec("pyspark.sql.datasource") is None, reason="this Spark has no Python data sources"
-)
 
 
 @pytest.fixture(params=["spark", "connect"])
@@ -52,6 +46,8 @@ def rows_of(session: Any, shelf: Shelf) -> int:
 def test_changes_are_applied_once_in_whatever_batches(session: Any, shelf: Shelf) -> None:
     apply = changes(config(shelf), **DELTA)
     apply(frame(session, FEED[40:]), 0)
+    [found] = shelf.client.rows(f"SELECT uniqExact(_part) AS parts FROM {shelf.database}.orders")
+    assert found["parts"] == 1, "all groups of keys share an insert"
     apply(frame(session, FEED), 1)
     assert shelf.rows() == TRUTH
     stored, recorded = shelf.count(), rows_of(session, shelf)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.support.frames import Shelf, change
+from tests.support.frames import Shelf, change, needs_data_sources
 from tests.support.sink import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
@@ -22,6 +22,7 @@ def example(name: str) -> str:
     return next(block for block in BLOCKS if name in block)
 
 
+@needs_data_sources
 @pytest.mark.parametrize("kind", ["spark", "connect"])
 def test_the_page(kind: str, request: pytest.FixtureRequest, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     spark: Any = request.getfixturevalue(kind)

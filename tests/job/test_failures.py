@@ -40,7 +40,7 @@ def test_every_stream_that_failed_is_reported_in_a_few_lines(
     assert done.returncode == 1
     for source in ("mariadb", "postgres"):
         assert f"ERROR   {source} stopped: the change event at offset" in done.stderr, done.stderr
-    assert "add them to the table" in done.stderr
+    assert "Add them to the table" in done.stderr
     assert "error: 2 of 2 streams stopped: " in done.stderr
     assert "Exception" not in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) < 12, done.stderr

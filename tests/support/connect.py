@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from ch_sink.local.ports import free_port
@@ -26,6 +27,8 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("grpc", reason="needs the packages of pyspark[connect]")
     if find_java() is None:
         pytest.skip("needs Java 17 or newer")
+    if pyspark.__version__.startswith("3."):
+        pytest.skip("Spark 3 does not bring the server along")
     home, port, folder = prepared_home(), free_port(), tmp_path_factory.mktemp("connect")
     settings = {
         "spark.connect.grpc.binding.port": port,

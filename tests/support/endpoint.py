@@ -1,13 +1,16 @@
-"""A ClickHouse endpoint for tests: one process per test run, shared by the modules.
+"""A ClickHouse endpoint for tests: one process per engine and test run, shared by the modules.
 
 The engine is the environment's own, or that of CH_SINK_ENGINE. Tests marked ``on_engines(…)`` run once for each of the
 older engines named, and are skipped, with pip's words, where one could not be installed.
 """
 
+import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +20,7 @@ from urllib.request import urlopen
 import pytest
 
 from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, disconnect, execute
-from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.clickhouse.launch import ENGINE, EmbeddedClickHouse
 from tests.support.state_tables import create_statement
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "clickhouse",
     "client",
     "database",
+    "endpoints",
     "on_engines",
     "own_tables",
     "settings_for",
@@ -88,13 +92,24 @@ def skip_unless_installed(version: str) -> list[pytest.MarkDecorator]:
 
 
 @pytest.fixture(scope="session")
-def clickhouse(request: pytest.FixtureRequest) -> Iterator[EmbeddedClickHouse]:
-    with TemporaryDirectory(prefix="ch_sink-clickhouse-") as folder:
-        profile = Path(folder) / "ch_sink" / "users.d" / "few_rows.xml"
-        profile.parent.mkdir(parents=True)
-        profile.write_text(_FOR_FEW_ROWS)
-        with EmbeddedClickHouse(folder, engine=getattr(request, "param", None)) as endpoint:
-            yield endpoint
+def endpoints() -> Iterator[Callable[[str], EmbeddedClickHouse]]:
+    """The endpoint of an engine. Each starts once: tests on several engines come in any order."""
+    with ExitStack() as stack:
+
+        @cache
+        def of(engine: str) -> EmbeddedClickHouse:
+            folder = stack.enter_context(TemporaryDirectory(prefix="ch_sink-clickhouse-"))
+            profile = Path(folder) / "ch_sink" / "users.d" / "few_rows.xml"
+            profile.parent.mkdir(parents=True)
+            profile.write_text(_FOR_FEW_ROWS)
+            return stack.enter_context(EmbeddedClickHouse(folder, engine=engine))
+
+        yield of
+
+
+@pytest.fixture(scope="session")
+def clickhouse(request: pytest.FixtureRequest, endpoints: Callable[[str], EmbeddedClickHouse]) -> EmbeddedClickHouse:
+    return endpoints(getattr(request, "param", os.environ.get(ENGINE, "")))
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +131,7 @@ def database(client: Client) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def own_tables(client: Client) -> str:
     """A database that holds the sink's own tables; tests differ by their stream's name."""
-    client.command("CREATE DATABASE own_tables")
+    client.command("CREATE DATABASE IF NOT EXISTS own_tables")
     names = ("ledger", "dead_letters", "handover", "pending")
     execute(client, [create_statement(name, "own_tables", name) for name in names])
     return "own_tables"

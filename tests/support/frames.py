@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 
-__all__ = ["SCHEMA", "Shelf", "change", "shelf"]
+__all__ = ["SCHEMA", "Shelf", "change", "needs_data_sources", "shelf"]
+
+needs_data_sources = pytest.mark.skipif(
+    find_spec("pyspark.sql.datasource") is None, reason="this Spark has no Python data sources"
+)
 
 SCHEMA = pa.schema(
     [

@@ -140,7 +140,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, place: object, step: str) -> Iterato
 
 
 def expect_refused(it: Hand, why: str, command: str) -> None:
-    """The stream does not start, and says which command mends that."""
+    """The stream does not start, and says which command repairs that."""
     with pytest.raises(StreamFailed, match=why) as caught:
         it.read_all()
     assert f"`ch_sink {command}" in str(caught.value.hint)

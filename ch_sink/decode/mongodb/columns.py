@@ -105,7 +105,9 @@ class DocumentTable:
         if self.document is not None or not isinstance(document, dict) or document.keys() <= self._known:
             return []
         if self._evolves and "" in document:
-            raise DecodeError("a field without a name can be no column: only a column for the whole document holds it")
+            raise DecodeError(
+                "a field without a name cannot be a column: only a column for the whole document holds it"
+            )
         return [name for name in document if name not in self._known]
 
     def change(self, column: DocumentColumn, update: Update) -> Callable[[Any], pa.Array]:

@@ -118,7 +118,7 @@ _OID = re.compile(r"[0-9a-fA-F]{24}", re.ASCII)
 def _oid(found: dict[str, Any], typed: bool) -> Any:
     text = found["$oid"]
     if not isinstance(text, str) or not _OID.fullmatch(text):
-        raise DecodeError(f"no ObjectId: {shown(text)}")
+        raise DecodeError(f"not an ObjectId: {shown(text)}")
     return ObjectId(text.lower())
 
 
@@ -126,12 +126,12 @@ def _date(found: dict[str, Any], typed: bool) -> Any:
     at = found["$date"]
     if isinstance(at, dict):
         if len(at) > 1:
-            raise DecodeError(f"no date: {shown(found)}")
+            raise DecodeError(f"not a date: {shown(found)}")
         at = _integer(at["$numberLong"])
     elif isinstance(at, str):
         at = parse_instant(at, 3)
     if not isinstance(at, int) or isinstance(at, bool):
-        raise DecodeError(f"no date: {shown(found)}")
+        raise DecodeError(f"not a date: {shown(found)}")
     return Date(at)
 
 
@@ -170,7 +170,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?|[+-]?NaN|[+-]?I
 def _decimal(found: dict[str, Any], typed: bool) -> Any:
     text = found["$numberDecimal"]
     if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
-        raise DecodeError(f"no Decimal128: {shown(text)}")
+        raise DecodeError(f"not a Decimal128: {shown(text)}")
     return Decimal(text)
 
 

@@ -219,7 +219,7 @@ def _load_chdb() -> Any:
     except ImportError:
         raise ConfigError(
             "The embedded ClickHouse needs the package chdb, which is not installed",
-            hint="pip install 'ch-sink[embedded]'",
+            hint="Install it: pip install 'ch-sink[embedded]'.",
         ) from None
     return chdb.connect
 

@@ -86,7 +86,7 @@ TOO_MUCH: list[tuple[str, pa.DataType, Any, str]] = [
     ("UInt64", pa.int64(), -1, "-1 does not fit UInt64"),
     ("Bool", pa.int32(), 2, "2 does not fit Bool"),
     ("FixedString(3)", pa.string(), "abcd", "4 bytes do not fit"),
-    ("UUID", pa.string(), "x", "no UUID"),
+    ("UUID", pa.string(), "x", "not a UUID"),
     ("Enum8('a' = 1)", pa.string(), "b", "no label"),
     ("JSON", pa.string(), "[1]", "not a JSON object"),
     ("Array(Int8)", pa.list_(pa.int64()), [1, 300], "300 does not fit Int8"),

@@ -80,7 +80,7 @@ class Feed:
         reached = self.stream.progress(KNOWN)
         spans = {p: Span(at := reached.get(p, 0), at + len(found), len(found)) for p, found in rows.items()}
         least = {p: min(row[1] for row in found) for p, found in rows.items()}
-        looked = ChangeRows(None, spans, "", ("id",), self.ignored, least)  # type: ignore[arg-type]
+        looked = ChangeRows("", spans, least, ("id",), self.ignored, {})
 
         def execute(tasks: Sequence[Task]) -> list[TaskResult]:
             done = [self._run(t, spans, rows, repeats=looked.repeats(t)) for t in tasks if isinstance(t, RangeTask)]

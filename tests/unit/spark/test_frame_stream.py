@@ -1,6 +1,7 @@
 """Histories in the batches of a DataFrame, which are repeated, cut otherwise, lost and killed: the table is equal."""
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,8 +12,8 @@ from ch_sink.model.change import Records
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.stream.claims import forget
 from ch_sink.stream.ports import StreamPorts
-from ch_sink.stream.run_task import range_steps, release
-from ch_sink.stream.tasks import RangeTask, Task, TaskResult
+from ch_sink.stream.run_task import Held, range_steps, release, store_held
+from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult
 from ch_sink.testing import LocalRunner
 from ch_sink.wiring.tasks import NoHistory
 from tests.support.cases import Case, cases, drawn, faults_of_run, memory_run
@@ -33,14 +34,18 @@ class Frames:
     run: Run
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     brokers: bool = True
-    deaths: float = 0.0
+    deaths: float = 0.15
     """How likely a step of a task is the last one of its process."""
+    small: int = 0
+    """Offsets of the largest range that is stored together with others."""
 
     def __post_init__(self) -> None:
         self.topic = self.run.stream.topic
         self.stream: FrameStream | None = None
         self.batch: Batch = {}
         self.lives = 0
+        self.shared = 0
+        """Ranges that were stored together with others."""
         ports = self.run.stream.ports()
         ports = replace(ports, records=self._read, history=ports.history if self.brokers else NoHistory)
         self.ports, self.local = ports, LocalRunner(self.run.stream.settings, ports)
@@ -62,7 +67,7 @@ class Frames:
             ports = StreamPorts(
                 self.ports.open_ledger(), self.ports.admin, self.topic, self.ports.pending, self.ports.group
             )
-            self.stream = FrameStream(replace(self.run.stream.settings, chunk_offsets=8), ports)
+            self.stream = FrameStream(replace(self.run.stream.settings, chunk_offsets=64 if self.small else 8), ports)
             self.stream.open(self.known, max(spans) + 1, self._execute)
         self.stream.apply(self.known, spans, self._execute)
 
@@ -88,18 +93,23 @@ class Frames:
 
     def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
         done = [self._run(task) for task in tasks]
+        held = [one for one in done if isinstance(one, Held)]
         self._perhaps_die()
-        return done
+        if held:
+            store_held(held)
+            self.shared += len(held) if len(held) > 1 else 0
+        self._perhaps_die()
+        return [one.done if isinstance(one, Held) else one for one in done]
 
-    def _run(self, task: Task) -> TaskResult:
+    def _run(self, task: Task) -> TaskResult | Held:
         if not isinstance(task, RangeTask):
             return release(task, self.local.open_task)
-        steps = range_steps(task, self.local.open_task)
+        steps = range_steps(task, self.local.open_task, may_hold=task.end - task.start <= self.small)
         while True:
             try:
                 next(steps)
             except StopIteration as end:
-                done: TaskResult = end.value
+                done: RangeDone | Held = end.value
                 return done
             self._perhaps_die()
 
@@ -115,7 +125,11 @@ def read_in_slices(frames: Frames, *, resplit: bool) -> None:
     checkpoint = dict(low)
     again: Batch | None = None
     while again or any(checkpoint[p] < topic.ends[p] for p in low):
-        batch = again if again and not (resplit and rng.random() < 0.5) else drawn_batch(rng, checkpoint, topic.ends)
+        batch = (
+            again
+            if again and not (resplit and rng.random() < 0.5)
+            else drawn_batch(rng, checkpoint, topic.ends, frames.small or 40)
+        )
         try:
             frames.apply(batch)
         except Died:
@@ -135,25 +149,38 @@ def read_in_slices(frames: Frames, *, resplit: bool) -> None:
     frames.end()
 
 
-def drawn_batch(rng: random.Random, checkpoint: Batch | dict[int, int], ends: dict[int, int]) -> Batch:
-    batch = {p: (at, min(ends[p], at + rng.randint(1, 40))) for p, at in checkpoint.items() if rng.random() < 0.8}
+def drawn_batch(rng: random.Random, checkpoint: dict[int, int], ends: dict[int, int], longest: int) -> Batch:
+    batch = {p: (at, min(ends[p], at + rng.randint(1, longest))) for p, at in checkpoint.items() if rng.random() < 0.8}
     return {p: span for p, span in batch.items() if span[0] < span[1]}
 
 
-def faults(case: Case, *, brokers: bool = True, deaths: float = 0.15) -> list[str]:
+def faults(case: Case, *, brokers: bool = True, shared: Counter[str] | None = None) -> list[str]:
+    """``shared``: small ranges of several partitions are stored together, and counted by the engine of their table."""
     past, _ = drawn(case)
     run = memory_run(case, past)
-    frames = Frames(run, random.Random(case.seed), brokers, deaths)
+    frames = Frames(run, random.Random(case.seed), brokers)
+    if shared is not None:
+        if len(frames.topic.ends) < 2:
+            return []
+        frames.deaths, frames.small = 0.08, 8
     # Rows without a key in several partitions cannot be told apart, so a batch that was begun must end as it did.
     read_in_slices(frames, resplit=case.engine != "append without key")
+    if shared is not None:
+        shared[case.engine] += frames.shared
     return faults_of_run(case, past, run)
 
 
-def faulty(chosen: Iterable[Case], *, brokers: bool = True, refused: list[Case] | None = None) -> list[str]:
+def faulty(
+    chosen: Iterable[Case],
+    *,
+    brokers: bool = True,
+    refused: list[Case] | None = None,
+    shared: Counter[str] | None = None,
+) -> list[str]:
     found = []
     for case in chosen:
         try:
-            wrong = faults(case, brokers=brokers)
+            wrong = faults(case, brokers=brokers, shared=shared)
         except (ConfigError, DataLoss, StreamFailed) as error:
             wrong = [f"{type(error).__name__}: {error}"]
             if refused is not None and ("brokers" in (error.hint or "") or "instead of" in str(error)):
@@ -170,6 +197,13 @@ def test_tables_equal_their_source_however_batches_are_cut_and_repeated(first: i
     assert faulty(cases(first, 40)) == []
 
 
+@pytest.mark.parametrize("first", range(7_000, 7_240, 80))
+def test_tables_equal_their_source_where_small_ranges_are_stored_together(first: int) -> None:
+    shared = Counter[str]()
+    assert faulty(cases(first, 80), shared=shared) == []
+    assert min(shared[engine] for engine in ("replacing", "collapsing", "append")) > 3, shared
+
+
 def test_without_brokers_a_table_equals_its_source_or_the_batch_is_refused() -> None:
     """Repeats that only earlier records show, gaps between offsets and tables of every change need the brokers."""
     refused: list[Case] = []
@@ -180,7 +214,7 @@ def test_without_brokers_a_table_equals_its_source_or_the_batch_is_refused() -> 
 def test_records_below_the_beginning_of_the_stream_are_not_taken_for_applied() -> None:
     case = Case(7_003, "replacing")
     run = memory_run(case, drawn(case)[0])
-    frames = Frames(run)
+    frames = Frames(run, deaths=0.0)
     p, end = max(frames.topic.ends.items(), key=lambda item: item[1])
     frames.apply({p: (end - 4, end)})
     with pytest.raises(DataLoss, match="the stream began above offset"):

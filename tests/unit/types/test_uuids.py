@@ -25,7 +25,7 @@ def test_texts_within_an_array_are_read_as_if_they_were_alone() -> None:
 
 
 def test_a_text_that_is_no_uuid_is_refused_beside_nulls() -> None:
-    with pytest.raises(DecodeError, match="no UUID"):
+    with pytest.raises(DecodeError, match="not a UUID"):
         Uuids().convert([None, "00000000-0000-0000-0000-00000000000g"])
 
 
@@ -40,7 +40,7 @@ def test_a_text_that_is_no_uuid_is_refused_beside_nulls() -> None:
     ],
 )
 def test_texts_that_only_look_like_uuids_together_are_refused(texts: tuple[str, ...]) -> None:
-    with pytest.raises(DecodeError, match="no UUID"):
+    with pytest.raises(DecodeError, match="not a UUID"):
         Uuids().convert(list(texts))
 
 

@@ -146,7 +146,7 @@ BAD = {
     "no extended json": (after("{"), "not Extended JSON"),
     "no after image": (event("c", 1), "without an after image"),
     "an update that states nothing": (event("u", 1), "without an after image"),
-    "a wrong wrapper": (after('{"_id": 1, "x": {"$oid": "z"}}'), "no ObjectId"),
+    "a wrong wrapper": (after('{"_id": 1, "x": {"$oid": "z"}}'), "not an ObjectId"),
     "a field that its column cannot take": (event("c", 1, {"_id": 1, "n": "many"}), "column 'n'"),
     "a key without id": (Event({"key": "1"}, event("c", 1, {"_id": 1}).value), "no id"),
     "a key of null": (event("c", None, {"_id": None}), "_id is null"),
