@@ -105,7 +105,6 @@ def test_the_package_s_public_names_are_pinned():
         "InitSection",
         "Job",
         "KafkaSection",
-        "SourceNames",
         "SparkSection",
         "TablesSection",
         "VersionSection",

@@ -10,7 +10,6 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from ch_sink.clickhouse.failures import Retry
-from ch_sink.errors import ConfigError
 
 _LIMITS = ("read", "group_by", "sort", "result", "timeout", "set", "join", "distinct", "transfer")
 
@@ -114,26 +113,9 @@ class ClickHouseSettings:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The URL's parts. Raises ConfigError for anything but ``http(s)://host[:port][/path]``."""
-        try:
-            parts = urlsplit(self.url)
-            port = parts.port
-        except ValueError:
-            raise _bad_url("its port is not a number") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise _bad_url("it must begin with http:// or https:// and name a host")
-        if parts.username or parts.password:
-            raise _bad_url("user and password do not belong there")
-        if parts.query or parts.fragment:
-            raise _bad_url("it has a query; ClickHouse settings go to clickhouse.settings")
+        """The URL's parts; the configuration has checked it."""
+        parts = urlsplit(self.url)
         interface: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
-        return Endpoint(interface, parts.hostname, port or (8443 if interface == "https" else 8123), parts.path)
-
-
-def _bad_url(why: str) -> ConfigError:
-    # The URL itself is not shown: it may hold a password.
-    return ConfigError(
-        f"clickhouse.url cannot be used: {why}",
-        hint="Write it like http://localhost:8123; the user goes to clickhouse.username, the password to "
-        "CH_SINK__CLICKHOUSE__PASSWORD.",
-    )
+        return Endpoint(
+            interface, parts.hostname or "", parts.port or (8443 if parts.scheme == "https" else 8123), parts.path
+        )

@@ -6,7 +6,6 @@ from pathlib import Path
 from ch_sink.config.expansion import Expansion, expand
 from ch_sink.config.job import Job, load_job, load_rows
 from ch_sink.config.model import Config
-from ch_sink.config.naming import SourceNames
 from ch_sink.config.sections import (
     ClickHouseSection,
     InitSection,
@@ -23,7 +22,6 @@ __all__ = [
     "InitSection",
     "Job",
     "KafkaSection",
-    "SourceNames",
     "SparkSection",
     "TablesSection",
     "VersionSection",

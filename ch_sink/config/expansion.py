@@ -5,10 +5,10 @@ from dataclasses import astuple, dataclass, field
 
 from ch_sink.config.job import Job
 from ch_sink.config.model import Config
-from ch_sink.config.naming import SourceNames
 from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.model.values import SourceTable
 
-Look = Callable[[Config, str], Collection[SourceNames]]
+Look = Callable[[Config, str], Collection[SourceTable]]
 """The source tables of a topic's events, a nameless one for events that state none; nothing if it holds no event.
 
 Raises ChSinkError."""

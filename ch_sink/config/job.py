@@ -11,9 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from ch_sink.config.model import ColumnsSection, Config
-from ch_sink.config.naming import SourceNames, Topics, fields_in, needs_event, render, takes_table
+from ch_sink.config.naming import Topics, fields_in, needs_event, render, takes_table
 from ch_sink.config.tree import KeyPath, Tree, config_error, read, read_secret_files
 from ch_sink.errors import ConfigError
+from ch_sink.model.values import SourceTable
 
 SOURCE_COLUMN = "_source"
 """The column that tells the topics of a merged table apart, if ``columns.add`` has none."""
@@ -58,7 +59,7 @@ class Variant:
         names = [text for path, text in self.named_templates.items() if path != ("source", "table")]
         return not self.skip and not config.source_table and (config.split or takes_table(names, topic))
 
-    def bind(self, topic: str, source: SourceNames | None = None) -> Config:
+    def bind(self, topic: str, source: SourceTable | None = None) -> Config:
         """The stream of one topic. Raises ConfigError if a template cannot be filled."""
         config, place = self.config, self.config.clickhouse
         split = self.splits(topic)
@@ -275,6 +276,6 @@ def _refuse_one_name(tree: Tree, job: Job) -> None:
             )
         for path, template in variant.named_templates.items():
             try:
-                render(template, _LONG, SourceNames("a", "b", "c"), key=".".join(path))
+                render(template, _LONG, SourceTable("a", "b", "c"), key=".".join(path))
             except ConfigError as error:
                 raise error.about(f"{tree.name} {variant.place or tree.where(path)}") from None

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ch_sink.errors import ConfigError
+from ch_sink.model.values import SourceTable
 
 FIELDS = ("database", "schema", "table", "topic", "topic[1]")
 """What a template may hold; any part of the topic's name can be taken by its number."""
@@ -13,20 +14,6 @@ _PLACE = re.compile(r"\{([^{}]*)\}")
 _PART = re.compile(r"topic\[(-?\d+)\]")
 _PARTS = 3
 """Parts of a topic's name, ``prefix.schema.table`` at least, from which schema and table can be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceNames:
-    """What an event's source block says of its table; empty where it says nothing."""
-
-    database: str = ""
-    schema: str = ""
-    table: str = ""
-
-    @property
-    def name(self) -> str:
-        """The table's whole name, as ``source_table`` takes it."""
-        return ".".join(part for part in (self.database, self.schema, self.table) if part)
 
 
 def fields_in(template: str) -> tuple[str, ...]:
@@ -52,7 +39,7 @@ def needs_event(templates: Iterable[str], topic: str) -> bool:
 def render(
     template: str,
     topic: str,
-    source: SourceNames | None = None,
+    source: SourceTable | None = None,
     *,
     key: str = "the template",
     in_sql: bool = False,
@@ -67,13 +54,13 @@ def render(
     """
 
     def filled(found: re.Match[str]) -> str:
-        value = _value(found[1], topic, source or SourceNames(), f"{key}: {template}", by_event)
+        value = _value(found[1], topic, source or SourceTable(), f"{key}: {template}", by_event)
         return value.replace("\\", "\\\\").replace("'", "\\'") if in_sql else value
 
     return _PLACE.sub(filled, template)
 
 
-def _value(name: str, topic: str, source: SourceNames, where: str, by_event: bool) -> str:
+def _value(name: str, topic: str, source: SourceTable, where: str, by_event: bool) -> str:
     parts = topic.split(".")
     if name == "topic":
         return topic

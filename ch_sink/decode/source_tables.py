@@ -1,7 +1,6 @@
 """Topics that carry the events of several tables: which table an event is of, and the records of one of them."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,30 +12,8 @@ from ch_sink.decode.isolate import of_record
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Headers, Records
 from ch_sink.model.policy import EventPolicy
+from ch_sink.model.values import SourceTable
 from ch_sink.ports import SchemaRegistry
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SourceTable:
-    """What an event's source block says of its table; empty where it says nothing."""
-
-    database: str = ""
-    schema: str = ""
-    table: str = ""
-
-    @property
-    def name(self) -> str:
-        """The table's whole name, as ``source_table`` takes it."""
-        return ".".join(part for part in (self.database, self.schema, self.table) if part)
-
-    def is_called(self, name: str) -> bool:
-        """Whether a name, with or without schema and database, is that of the table."""
-        parts = (self.database, self.schema, self.table)
-        return name in {
-            ".".join(part for part in some if part)
-            for some in (parts, parts[1:], parts[2:], (self.database, self.table))
-        }
-
 
 _NOTHING = msgspec.Raw(b"")
 _USUAL = EventPolicy()

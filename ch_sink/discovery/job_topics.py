@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.config import Config, Expansion, Job, SourceNames, expand
+from ch_sink.config import Config, Expansion, Job, expand
 from ch_sink.config.expansion import Look
 from ch_sink.config.naming import fields_in
 from ch_sink.decode.source_tables import RecordsOfTable, SourceTables
@@ -15,17 +15,17 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, schema_registry
 from ch_sink.model.change import Records
-from ch_sink.model.values import TopicState
+from ch_sink.model.values import SourceTable, TopicState
 
 _ENOUGH = 2_000
 """Records of a table that show what its columns are."""
 
 
-def tables_in(records: Records, tables: SourceTables) -> set[SourceNames]:
+def tables_in(records: Records, tables: SourceTables) -> set[SourceTable]:
     """The source tables that the records state. Raises RegistryError."""
     headers = records.headers or [None] * len(records)
     found = {tables.of(value, stated) for value, stated in zip(records.values, headers, strict=True)}
-    return {SourceNames(t.database, t.schema, t.table) for t in found if t is not None}
+    return {table for table in found if table is not None}
 
 
 def records_of_table(config: Config, topic: TopicState) -> Iterator[Records]:
@@ -52,10 +52,10 @@ class TablesOfTopics:
 
     _reached: dict[tuple[str, int], int] = field(default_factory=dict)
     """Topic id and partition → the offset up to which it was read."""
-    _found: dict[str, set[SourceNames]] = field(default_factory=dict)
+    _found: dict[str, set[SourceTable]] = field(default_factory=dict)
     """By topic id."""
 
-    def __call__(self, config: Config, topic: str) -> set[SourceNames]:
+    def __call__(self, config: Config, topic: str) -> set[SourceTable]:
         """See Look. Raises KafkaError, RegistryError."""
         with topic_offsets(config) as offsets:
             state = offsets.state(topic)
@@ -72,7 +72,7 @@ class TablesOfTopics:
                 self._reached[place] = high
         finally:
             consumer.close()
-        return set(tables) or ({SourceNames()} if held else set())
+        return set(tables) or ({SourceTable()} if held else set())
 
 
 _FEW = 100
@@ -193,14 +193,14 @@ def existing_topics(config: Config) -> frozenset[str]:
         return offsets.names()
 
 
-def source_names(config: Config, topic: str) -> set[SourceNames]:
+def source_names(config: Config, topic: str) -> set[SourceTable]:
     """The source tables of the first and last events of each partition, a nameless one if events state none.
 
     Raises KafkaError.
     """
     stated = SourceTables(schema_registry(config.kafka.registry()), config.policy().events)
     consumer = RangeConsumer(kafka_settings(config), patience=20.0)
-    found: set[SourceNames] = set()
+    found: set[SourceTable] = set()
     try:
         with topic_offsets(config) as offsets:
             state = offsets.state(topic)
@@ -213,4 +213,4 @@ def source_names(config: Config, topic: str) -> set[SourceNames]:
     finally:
         consumer.close()
     held = any(state.high[p] > low for p, low in state.low.items())
-    return found or ({SourceNames()} if held else set())
+    return found or ({SourceTable()} if held else set())

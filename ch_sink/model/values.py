@@ -150,3 +150,25 @@ class TopicState:
     topic_id: str
     low: dict[int, int]
     high: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SourceTable:
+    """What an event's source block says of its table; empty where it says nothing."""
+
+    database: str = ""
+    schema: str = ""
+    table: str = ""
+
+    @property
+    def name(self) -> str:
+        """The table's whole name, as ``source_table`` takes it."""
+        return ".".join(part for part in (self.database, self.schema, self.table) if part)
+
+    def is_called(self, name: str) -> bool:
+        """Whether a name, with or without schema and database, is that of the table."""
+        parts = (self.database, self.schema, self.table)
+        return name in {
+            ".".join(part for part in some if part)
+            for some in (parts, parts[1:], parts[2:], (self.database, self.table))
+        }

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
-from ch_sink.config import Config, SourceNames
+from ch_sink.config import Config
 from ch_sink.config.model import SOURCE_KINDS
 from ch_sink.errors import ConfigError
+from ch_sink.model.values import SourceTable
 from ch_sink.snapshot import SourceAddress
 from ch_sink.snapshot.reader import OPTIONS, url_options
 
@@ -17,7 +18,7 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
 """What no topic's name has."""
 _DOTS = 3
 """Dots of a topic's name, from which on a table's may have one."""
-Tables = Callable[[], Collection[SourceNames]]
+Tables = Callable[[], Collection[SourceTable]]
 
 
 def source_address(config: Config, tables: Tables = tuple) -> SourceAddress:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.types import nested, scalars, temporal
-from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of
+from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of, integer_bounds
 from ch_sink.types.chtype import ChType
 from ch_sink.types.column import Years
 from ch_sink.types.connect import SourceType, propagated_type
@@ -222,7 +222,6 @@ def _struct(read: Reading, target: ChType, context: Context) -> Converter | None
 def integer_column(read: Reading, target: ChType, reaction: Reaction) -> Converter | None:
     """Into (U)Int8 to (U)Int256: integers, days and ticks as they are, bits, and whole numbers of any form."""
     wide = target.name in WIDE_INTEGERS
-    low, high = WIDE_INTEGERS[target.name][1:] if wide else INTEGERS[target.name]
     # A signed integer is known as one where the connector propagates the column's own type.
     may_be_unsigned = read.source is None or (
         read.source.kind == "int64" and not propagated_type(read.source).is_signed
@@ -230,23 +229,30 @@ def integer_column(read: Reading, target: ChType, reaction: Reaction) -> Convert
     unsigned = target.name == "UInt64" and may_be_unsigned
     if not wide and read.form in (Shape.INTEGER, Shape.DAYS, Shape.TICKS, Shape.TIME):
         wire = int if read.guessed else read.wire
-        made = Linear(arrow_of(target), (low, high), reaction=reaction, what=target.name, unsigned=unsigned, wire=wire)
+        limits = INTEGERS[target.name]
+        made = Linear(arrow_of(target), limits, reaction=reaction, what=target.name, unsigned=unsigned, wire=wire)
         return SchemalessIntegers(made, read.wire) if read.guessed else made
     read_integer = _integer_reader(read)
     if read_integer is None:
         return None
-    size = WIDE_INTEGERS[target.name][0] if wide else 0
+    return whole_numbers(target, read.wire, read_integer, reaction)
+
+
+def whole_numbers(target: ChType, wire: Any, read: Callable[[Any], int], reaction: Reaction) -> PerValue:
+    """Into (U)Int8 to (U)Int256: what ``read`` makes of literals; it may raise OutOfRange itself."""
+    low, high = integer_bounds(target) or (0, 0)
+    size = WIDE_INTEGERS[target.name][0] if target.name in WIDE_INTEGERS else 0
 
     def one(value: Any) -> Any:
         try:
-            found = fit(read_integer(value), low, high, target.name)
+            found = fit(read(value), low, high, target.name)
         except OutOfRange as fault:
-            if wide and fault.nearest is not None:
+            if size and fault.nearest is not None:
                 fault.nearest = wide_integer(fault.nearest, size)
             raise
-        return wide_integer(found, size) if wide else found
+        return wide_integer(found, size) if size else found
 
-    return PerValue(read.wire, arrow_of(target), one, reaction=reaction)
+    return PerValue(wire, arrow_of(target), one, reaction=reaction)
 
 
 def _integer_reader(read: Reading) -> Callable[[Any], int] | None:

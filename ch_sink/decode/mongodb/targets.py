@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,13 +21,13 @@ from ch_sink.decode.mongodb.texts import (
     text_of,
 )
 from ch_sink.errors import DecodeError, TableError
-from ch_sink.types import Converted, Converter, OutOfRange, converter
-from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of
+from ch_sink.types import Converted, Converter, converter
+from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of, integer_bounds
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import WIDE_YEARS, Column, ValuePolicy, Years
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import PerValue, Reaction, shown
-from ch_sink.types.integers import wide_integer
+from ch_sink.types.families import whole_numbers
 from ch_sink.types.nested import Arrays, Maps, Structs, Wrapped
 from ch_sink.types.scalars import Floats, fixed_string, uuid_of, uuid_text
 from ch_sink.types.text_columns import JsonColumn
@@ -190,19 +191,9 @@ def _plain_converter(source: SourceType, column: Column, context: _Context) -> C
 
 
 def _integers(target: ChType, context: _Context) -> Converter:
-    wide = target.name in WIDE_INTEGERS
-    size, low, high = WIDE_INTEGERS[target.name] if wide else (0, *INTEGERS[target.name])
-
-    def one(value: Any) -> Any:
-        try:
-            found = integer_of(value, low, high, target.name)
-        except OutOfRange as fault:
-            if wide and fault.nearest is not None:
-                fault.nearest = wide_integer(fault.nearest, size)
-            raise
-        return wide_integer(found, size) if wide else found
-
-    return PerValue(Any, arrow_of(target), one, reaction=context.policy.out_of_range)
+    low, high = integer_bounds(target) or (0, 0)
+    read = partial(integer_of, low=low, high=high, what=target.name)
+    return whole_numbers(target, Any, read, context.policy.out_of_range)
 
 
 def _uuid(value: Any) -> str:

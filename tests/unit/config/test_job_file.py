@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.config import Expansion, SourceNames, expand, load, load_job
+from ch_sink.config import Expansion, expand, load, load_job
 from ch_sink.errors import ConfigError
+from ch_sink.model.values import SourceTable
 
 JOB = r"""
 kafka:
@@ -30,7 +31,7 @@ def write(tmp_path: Path):
     return write
 
 
-def nothing_seen(*_: object) -> set[SourceNames]:
+def nothing_seen(*_: object) -> set[SourceTable]:
     raise AssertionError("no event need be seen")
 
 
@@ -124,9 +125,9 @@ def test_names_come_from_the_topics_name(write, table, topic, name):
 def test_names_that_the_topic_does_not_have_come_from_an_event(write):
     text = JOB.replace("{table}", "{database}_{schema}_{table}").replace(r"shop\.public\..*", "'.*'")
     seen = {
-        "one.public.orders": SourceNames("warehouse", "public", "Orders"),
-        "orders": SourceNames("warehouse", "public", "Orders"),
-        "a.b.flat": SourceNames(),
+        "one.public.orders": SourceTable("warehouse", "public", "Orders"),
+        "orders": SourceTable("warehouse", "public", "Orders"),
+        "a.b.flat": SourceTable(),
     }
     found = expanded(
         write(text), topics=(*seen, "x.y.empty"), look=lambda _, topic: {seen[topic]} if topic in seen else set()
@@ -145,7 +146,7 @@ def test_only_the_topic_that_is_asked_for_is_looked_into(write):
 
     def look(_config, topic):
         looked.append(topic)
-        return {SourceNames("shop", "public", topic)}
+        return {SourceTable("shop", "public", topic)}
 
     text = JOB.replace("{table}", "{database}_{schema}_{table}").replace(r"shop\.public\..*", "'[a-c]'")
     jobs = [load_job(write(text), (), {})]
@@ -157,7 +158,7 @@ def test_only_the_topic_that_is_asked_for_is_looked_into(write):
 
 def test_a_topic_of_several_source_tables_is_split(write):
     text = JOB.replace("{table}", "{schema}_{table}").replace(r"shop\.public\..*", "'.*'")
-    seen = {SourceNames("d", "p", "orders"), SourceNames("d", "p", "users"), SourceNames("d", "q", "orders")}
+    seen = {SourceTable("d", "p", "orders"), SourceTable("d", "p", "users"), SourceTable("d", "q", "orders")}
     path = write(text)
     found = expanded(path, topics=("routed",), look=lambda *_: seen)
     assert [(c.stream_name, c.source_table) for c in found.streams] == [
@@ -167,7 +168,7 @@ def test_a_topic_of_several_source_tables_is_split(write):
     ]
     # A table that appears later joins, and the streams that run stay what they are.
     more = expanded(
-        path, topics=("routed",), look=lambda *_: {*seen, SourceNames("d", "p", "new")}, taken=found.streams
+        path, topics=("routed",), look=lambda *_: {*seen, SourceTable("d", "p", "new")}, taken=found.streams
     )
     assert [c for c in more.streams if c in found.streams] == list(found.streams)
     assert len(more.streams) == 4
@@ -178,7 +179,7 @@ def test_a_topic_of_several_source_tables_is_split(write):
 
 
 def test_a_topic_with_a_long_name_is_split_only_where_the_file_says_so(write):
-    seen = {SourceNames("d", "p", "orders"), SourceNames("d", "p", "users")}
+    seen = {SourceTable("d", "p", "orders"), SourceTable("d", "p", "users")}
     assert [c.source_table for c in expanded(write(JOB), topics=("shop.public.all",)).streams] == [""]
     found = expanded(write(JOB + "split: true\n"), topics=("shop.public.all",), look=lambda *_: seen)
     assert [(c.clickhouse.table, c.source_table) for c in found.streams] == [
@@ -189,7 +190,7 @@ def test_a_topic_with_a_long_name_is_split_only_where_the_file_says_so(write):
 
 def test_a_name_that_nothing_shows_is_refused_for_that_topic_alone(write):
     text = JOB.replace(r"shop\.public\..*", "'.*'")
-    found = expanded(write(text), topics=("flat", "a.b.c"), look=lambda *_: {SourceNames()})
+    found = expanded(write(text), topics=("flat", "a.b.c"), look=lambda *_: {SourceTable()})
     assert [c.kafka.topic for c in found.streams] == ["a.b.c"]
     assert "neither the name of topic flat nor its events say what {table} is" in str(found.refused["flat"])
 
@@ -360,7 +361,7 @@ def test_streams_of_one_topic_do_not_share_a_consumer_group(write):
 
 
 def test_streams_of_a_split_topic_have_groups_of_their_own(write):
-    seen = {SourceNames("d", "p", "orders"), SourceNames("d", "p", "users")}
+    seen = {SourceTable("d", "p", "orders"), SourceTable("d", "p", "users")}
     text = JOB.replace(r"shop\.public\..*", "'.*'\n  group.id: mine")
     found = expanded(write(text), topics=("routed",), look=lambda *_: seen)
     assert {c.consumer_group for c in found.streams} == {"mine.routed:shop.orders", "mine.routed:shop.users"}

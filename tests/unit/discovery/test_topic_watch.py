@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.config import Config, Expansion, Job, SourceNames, expand, load_job
+from ch_sink.config import Config, Expansion, Job, expand, load_job
 from ch_sink.discovery.statuses import refused_statuses
 from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.errors import BrokerUnavailable, ConfigError
+from ch_sink.model.values import SourceTable
 
 JOB = r"""
 kafka: {bootstrap.servers: "localhost:9092", topics: 's\.p\..*'}
@@ -39,7 +40,7 @@ class Broker:
     def expand(self, jobs: Sequence[Job], taken: Collection[Config]) -> Expansion:
         return expand(jobs, lambda _: self.topics, self.look, taken=taken, known=lambda: self.known)
 
-    def look(self, _config: Config, topic: str) -> set[SourceNames]:
+    def look(self, _config: Config, topic: str) -> set[SourceTable]:
         if topic in self.unreachable:
             raise BrokerUnavailable("no broker answers")
         return set()

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from ch_sink import snapshot
-from ch_sink.config import SourceNames, load, load_job
+from ch_sink.config import load, load_job
 from ch_sink.errors import ConfigError
+from ch_sink.model.values import SourceTable
 from ch_sink.snapshot import SourceAddress
 from ch_sink.trust.source_address import source_address
 
@@ -53,19 +54,19 @@ def test_a_table_is_named_by_the_file_or_by_the_topic(
 @pytest.mark.parametrize(
     ("topic", "names", "wanted"),
     [
-        ("srv.dbo.Order_Details", [SourceNames("shop", "dbo", "Order Details")], ("dbo", "Order Details")),
-        ("srv.dbo.caf_", [SourceNames("shop", "dbo", "café")], ("dbo", "café")),
-        ("srv.dbo.__", [SourceNames("shop", "dbo", "🦀")], ("dbo", "🦀")),
-        ("srv.public.a.b", [SourceNames("shop", "public", "a.b")], ("public", "a.b")),
-        ("srv.public.order_items", [SourceNames("shop", "public", "order_items")], ("public", "order_items")),
+        ("srv.dbo.Order_Details", [SourceTable("shop", "dbo", "Order Details")], ("dbo", "Order Details")),
+        ("srv.dbo.caf_", [SourceTable("shop", "dbo", "café")], ("dbo", "café")),
+        ("srv.dbo.__", [SourceTable("shop", "dbo", "🦀")], ("dbo", "🦀")),
+        ("srv.public.a.b", [SourceTable("shop", "public", "a.b")], ("public", "a.b")),
+        ("srv.public.order_items", [SourceTable("shop", "public", "order_items")], ("public", "order_items")),
         # A router has merged partitions or shards into a topic that has the name of the whole.
-        ("srv.public.all_orders", [SourceNames("shop", "public", "orders_1")], ("public", "all_orders")),
-        ("srv.public.a_b", [SourceNames("", "public", "a b"), SourceNames("", "public", "a$b")], ("public", "a_b")),
+        ("srv.public.all_orders", [SourceTable("shop", "public", "orders_1")], ("public", "all_orders")),
+        ("srv.public.a_b", [SourceTable("", "public", "a b"), SourceTable("", "public", "a$b")], ("public", "a_b")),
         ("srv.public.a_b", [], ("public", "a_b")),
     ],
 )
 def test_a_table_whose_name_no_topic_may_have_is_the_one_that_events_name(
-    tmp_path: Path, topic: str, names: list[SourceNames], wanted: tuple[str, str]
+    tmp_path: Path, topic: str, names: list[SourceTable], wanted: tuple[str, str]
 ) -> None:
     path = tmp_path / "orders.yaml"
     path.write_text(FILE.format(url="postgresql://h/shop", topic=topic, more=""))
@@ -111,11 +112,11 @@ kafka: {{topics: [{topic}], bootstrap.servers: "localhost:9092"}}
 clickhouse: {{url: "http://localhost:8123", database: shop, table: "{{table}}"}}
 source: {{url: "{url}"{more}}}
 """
-ORDERS = SourceNames("shop", "public", "orders")
+ORDERS = SourceTable("shop", "public", "orders")
 
 
 def split_address(
-    folder: Path, names: SourceNames, url: str = "postgresql://h/shop", more: str = "", topic: str = "shop_all"
+    folder: Path, names: SourceTable, url: str = "postgresql://h/shop", more: str = "", topic: str = "shop_all"
 ) -> tuple[str, str]:
     path = folder / "shop.yaml"
     path.write_text(SPLIT.format(url=url, topic=topic, more=more) + ("split: true\n" if "." in topic else ""))
@@ -127,19 +128,19 @@ def split_address(
     ("url", "more", "names", "wanted"),
     [
         ("postgresql://h/shop", "", ORDERS, ("public", "orders")),
-        ("postgresql://h/shop", "", SourceNames("shop", "public", "users"), ("public", "users")),
-        ("postgresql://h/shop", "", SourceNames("shop", "public", "a.b"), ("public", "a.b")),
+        ("postgresql://h/shop", "", SourceTable("shop", "public", "users"), ("public", "users")),
+        ("postgresql://h/shop", "", SourceTable("shop", "public", "a.b"), ("public", "a.b")),
         ("postgresql://h/copy", "", ORDERS, ("public", "orders")),
-        ("sqlserver://h/dbo", "", SourceNames("", "dbo", "orders"), ("dbo", "orders")),
-        ("mysql://h", "", SourceNames("shop", "", "orders"), ("shop", "orders")),
-        ("mongodb://h", "", SourceNames("shop", "", "users.old"), ("shop", "users.old")),
-        ("postgresql://h/shop", ', table: "public.{table}"', SourceNames("", "", "orders"), ("public", "orders")),
+        ("sqlserver://h/dbo", "", SourceTable("", "dbo", "orders"), ("dbo", "orders")),
+        ("mysql://h", "", SourceTable("shop", "", "orders"), ("shop", "orders")),
+        ("mongodb://h", "", SourceTable("shop", "", "users.old"), ("shop", "users.old")),
+        ("postgresql://h/shop", ', table: "public.{table}"', SourceTable("", "", "orders"), ("public", "orders")),
         ("postgresql://h/shop", ", table: public.orders", ORDERS, ("public", "orders")),
     ],
 )
 @pytest.mark.parametrize("topic", ["shop_all", "srv.public.all"])
 def test_each_stream_of_a_topic_of_several_tables_has_its_own(
-    tmp_path: Path, url: str, more: str, names: SourceNames, wanted: tuple[str, str], topic: str
+    tmp_path: Path, url: str, more: str, names: SourceTable, wanted: tuple[str, str], topic: str
 ) -> None:
     assert split_address(tmp_path, names, url, more, topic) == wanted
 
@@ -149,12 +150,12 @@ def test_streams_of_one_topic_do_not_share_a_source_table(tmp_path: Path) -> Non
     with pytest.raises(
         ConfigError, match=r"source\.table is public\.orders, and stream .* carries shop\.public\.users"
     ):
-        split_address(tmp_path, SourceNames("shop", "public", "users"), more=", table: public.orders")
+        split_address(tmp_path, SourceTable("shop", "public", "users"), more=", table: public.orders")
 
 
 def test_a_stream_of_another_database_of_the_server_is_refused(tmp_path: Path) -> None:
     """A connector of SQL Server may read several; each is an address of its own."""
-    names = SourceNames("db2", "dbo", "orders")
+    names = SourceTable("db2", "dbo", "orders")
     with pytest.raises(ConfigError, match=r"source\.url names database db1, and stream .* carries db2\.dbo\.orders"):
         split_address(tmp_path, names, "sqlserver://h/db1")
     assert split_address(tmp_path, names, "sqlserver://h/DB2") == ("dbo", "orders")
@@ -162,7 +163,7 @@ def test_a_stream_of_another_database_of_the_server_is_refused(tmp_path: Path) -
 
 def test_a_schema_that_no_event_states_is_not_guessed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="source table orders of topic shop_all is named without its schema"):
-        split_address(tmp_path, SourceNames("", "", "orders"))
+        split_address(tmp_path, SourceTable("", "", "orders"))
 
 
 @pytest.mark.parametrize(
