@@ -27,7 +27,7 @@ PAGE = (ROOT / "docs" / "rights.md").read_text(encoding="utf-8")
 JOB = "## ClickHouse: a job and the commands beside it"
 FILL = "### For `verify`, `repair` and `resync`"
 PURGE = "### With `truncate: apply`, and for `purge`"
-ERASE = "### For `purge --key`"
+ERASE = "### For a purge by key"
 SOURCE = [(1, "a", 1), (2, "b", 1)]
 
 
