@@ -89,7 +89,9 @@ def started(commands: str, spark: Cluster, folder: Path, env: Mapping[str, str])
     )
 
 
-@pytest.mark.parametrize("begin", ["spark-submit --master spark://", "ch_sink run shop.yaml --master spark://"])
+@pytest.mark.parametrize(
+    "begin", ["spark-submit --master spark://host:7077 ch_sink/", "ch_sink run shop.yaml --master spark://"]
+)
 def test_the_documented_command_runs_tasks_on_both_workers(
     begin: str, place: Place, two_workers: Cluster, repository: Path
 ) -> None:
