@@ -70,14 +70,17 @@ def init(
     example: Annotated[
         bool,
         typer.Option(
-            "--example", help="Print a commented configuration file.", is_eager=True, callback=_printed(_example)
+            "--example",
+            help="Print a commented configuration file; needs no CONFIG.",
+            is_eager=True,
+            callback=_printed(_example),
         ),
     ] = False,
     schema: Annotated[
         bool,
         typer.Option(
             "--json-schema",
-            help="Print the JSON Schema of configuration files, for editors.",
+            help="Print the JSON Schema of configuration files, for editors; needs no CONFIG.",
             is_eager=True,
             callback=_printed(_json_schema),
         ),

@@ -38,9 +38,15 @@ Overrides = Annotated[
 KeyJson = Annotated[str, typer.Argument(metavar="KEY_JSON", help="""The key, e.g. '{"id": 7}'.""", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
+_NO_BRACES = str.maketrans("", "", "{}")
+
 
 class Command(TyperCommand):
-    """A command whose help shows arguments without their Python types: the words beside them say what they are."""
+    """A command whose help shows arguments without braces and Python types: the words beside them say what they are."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What the usage line names."""
+        return [piece.translate(_NO_BRACES) for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and options."""
