@@ -30,18 +30,22 @@ class _History:
         self.open = Point(last.at, last.records + batch.records, last.rows + batch.rows, summary.lag)
 
     def close(self, now: float, lag: int | None) -> None:
-        """Move a point whose step is over to the history; steps without a batch become points without records."""
+        """Move a point whose step is over to the history; steps without a batch become points without records.
+
+        Nobody may have looked at the lag during these steps: it is drawn as a line to what it is now.
+        """
         step = now // _STEP * _STEP
-        if self.open is None:
-            last = self.points[-1].at if self.points else step
-        elif self.open.at < step:
+        if self.open is not None:
+            if self.open.at >= step:
+                return
             self.points.append(self.open)
-            last, self.open = self.open.at, None
-        else:
-            return
-        at = max(last + _STEP, step - _POINTS * _STEP)
+            self.open = None
+        last = self.points[-1] if self.points else Point(step)
+        at = max(last.at + _STEP, step - _POINTS * _STEP)
         while at < step:
-            self.points.append(Point(at, lag=lag))
+            share = (at - last.at) / (step - _STEP - last.at)
+            between = lag if lag is None or last.lag is None else round(last.lag + share * (lag - last.lag))
+            self.points.append(Point(at, lag=between))
             at += _STEP
 
 

@@ -94,3 +94,12 @@ def test_a_stream_that_left_is_gone() -> None:
     assert [s.stream for s in live.snapshot()] == ["a", "b"]
     del streams[1]
     assert [s.stream for s in live.snapshot()] == ["b"]
+
+
+def test_a_lag_that_grew_while_nobody_looked_is_a_line() -> None:
+    paused = view("shop.orders", "", Standing("paused"))
+    live, clock = job(paused)
+    batch(live, paused, 0, records=10)
+    clock.now += 41
+    paused.summary.lag = 300
+    assert [point.lag for point in live.snapshot()[0].history] == [0, 100, 200, 300]
