@@ -58,8 +58,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=(
-        "Exit codes: 0 done, 1 a stream or a check failed or tables differ, 2 wrong usage or configuration, 130 and 143 "
-        "stopped by Ctrl-C or SIGTERM."
+        "Exit codes: 0 done, 1 a stream or a check failed or tables differ, 2 wrong usage or configuration, 130 and "
+        "143 stopped by Ctrl-C or SIGTERM."
     ),
 )
 
