@@ -159,9 +159,13 @@ def test_executors_leave_while_nothing_comes_and_grow_with_a_backlog(place: Plac
         with running_job(config, log, []) as job:
             for events in (0, 100, 400_000):
                 load.spread(events)
-                while place.count("t FINAL") < load.sent or spark.executors():
+                until = time.monotonic() + 120
+                while (unread := load.sent - place.count("t FINAL")) or spark.executors():
                     assert job.poll() is None, log.read_text(encoding="utf-8")
                     most = max(most, len(spark.executors()))
+                    # An executor takes seconds to start; the backlog must last that long.
+                    if events > 100 and most < 3 and unread < 200_000 and time.monotonic() < until:
+                        load.spread(100_000)
                     time.sleep(0.2)
     assert most == 3
     [row] = place.rows("SELECT count() AS n, uniqExact(id) AS ids, max(id) AS last FROM {db}.t FINAL")
