@@ -89,11 +89,14 @@ function sorted() {
     .sort((a, b) => order(a, b) || a.stream.localeCompare(b.stream));
 }
 
+// A long name is broken behind its topic, not within a word.
+const breakable = name => name.split(/(?<=:)/).flatMap(part => [part, document.createElement("wbr")]);
+
 function row(stream) {
   const cell = (label, text, className = "") => make("td", {label, text, className});
   const [said, kind] = verdict(stream.compared);
   const named = make("td", {className: "stream"},
-    make("a", {text: stream.stream, href: `#/stream/${encodeURIComponent(stream.stream)}`}),
+    make("a", {href: `#/stream/${encodeURIComponent(stream.stream)}`}, ...breakable(stream.stream)),
     stream.error ? make("small", {className: "error", text: stream.error}) : make("small", {text: stream.table ? `→ ${stream.table}` : stream.topic}));
   const line = make("tr", {},
     make("td", {label: "State"}, make("span", {className: `state ${stream.state}`, text: stream.state})), named,
