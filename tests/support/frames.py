@@ -15,7 +15,7 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 
-__all__ = ["SCHEMA", "Shelf", "change", "needs_data_sources", "shelf"]
+__all__ = ["SCHEMA", "TABLE", "Shelf", "change", "needs_data_sources", "shelf"]
 
 needs_data_sources = pytest.mark.skipif(
     find_spec("pyspark.sql.datasource") is None, reason="this Spark has no Python data sources"
@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
 )
 TOPIC = "shop.public.orders"
 _TIME = 1_700_000_000_000_000
-_TABLE = (
+TABLE = (
     "CREATE TABLE {place} (id Int64, status Nullable(String), _version UInt128, _is_deleted UInt8) "
     "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id SETTINGS non_replicated_deduplication_window = 1000"
 )
@@ -100,6 +100,6 @@ class Shelf:
 
 @pytest.fixture
 def shelf(tmp_path: Path, client: Client, clickhouse: EmbeddedClickHouse, database: str) -> Shelf:
-    client.command(_TABLE.format(place=f"{database}.orders"))
+    client.command(TABLE.format(place=f"{database}.orders"))
     client.command(f"SYSTEM STOP MERGES {database}.orders")  # so that its rows say what was stored
     return Shelf(tmp_path, client, clickhouse.url, database)
