@@ -60,8 +60,8 @@ function period() {
   return [Math.max(end - HOUR, Math.min(first, end - SHORTEST)), end];
 }
 
-function spark(points, name) {
-  const NS = "http://www.w3.org/2000/svg", [start, end] = period(), high = Math.max(1, ...points.map(point => point[1]));
+function spark(points, name, [start, end]) {
+  const NS = "http://www.w3.org/2000/svg", high = Math.max(1, ...points.map(point => point[1]));
   const svg = document.createElementNS(NS, "svg"), path = document.createElementNS(NS, "path");
   svg.setAttribute("viewBox", "0 0 360 100"); svg.setAttribute("preserveAspectRatio", "none"); svg.setAttribute("class", "spark");
   svg.setAttribute("role", "img"); svg.setAttribute("aria-label", `${name}: highest ${short(high)} in the last hour`);
@@ -92,7 +92,7 @@ function sorted() {
 // A long name is broken behind its topic, not within a word.
 const breakable = name => name.split(/(?<=:)/).flatMap(part => [part, document.createElement("wbr")]);
 
-function row(stream) {
+function row(stream, time) {
   const cell = (label, text, className = "") => make("td", {label, text, className});
   const [said, kind] = verdict(stream.compared);
   const named = make("td", {className: "stream"},
@@ -100,9 +100,9 @@ function row(stream) {
     stream.error ? make("small", {className: "error", text: stream.error}) : make("small", {text: stream.table ? `→ ${stream.table}` : stream.topic}));
   const line = make("tr", {},
     make("td", {label: "State"}, make("span", {className: `state ${stream.state}`, text: stream.state})), named,
-    cell("Lag", number(stream.lag), "number"), make("td", {label: "Lag, last hour"}, spark(lags(stream), "Lag")),
+    cell("Lag", number(stream.lag), "number"), make("td", {label: "Lag, last hour"}, spark(lags(stream), "Lag", time)),
     cell("Behind", span(stream.behind_seconds), "number"),
-    cell("Records/s", short(stream.rate || 0), "number"), make("td", {label: "Records/s, last hour"}, spark(rates(stream), "Records per second")),
+    cell("Records/s", short(stream.rate || 0), "number"), make("td", {label: "Records/s, last hour"}, spark(rates(stream), "Records per second", time)),
     cell("Dead letters", number(stream.dead_letters), "number" + (stream.dead_letters ? " bad" : "")), cell("Verified", said, kind));
   line.onclick = event => { if (!event.target.closest("a")) location.hash = `#/stream/${encodeURIComponent(stream.stream)}`; };
   return line;
@@ -117,8 +117,8 @@ function overview() {
     ["Records/s", short(sum("rate"))], ["Rows written", short(sum("rows"))],
     ["Dead letters", number(sum("dead_letters")), sum("dead_letters") ? "bad" : ""], ["Tables that differ", number(differing), differing ? "bad" : ""],
   ]);
-  const body = $("streams").tBodies[0], focused = document.activeElement?.closest("#streams a")?.getAttribute("href"), found = sorted();
-  body.replaceChildren(...found.map(row));
+  const body = $("streams").tBodies[0], focused = document.activeElement?.closest("#streams a")?.getAttribute("href"), found = sorted(), time = period();
+  body.replaceChildren(...found.map(one => row(one, time)));
   if (focused) body.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   $("streams").hidden = !found.length; $("nothing").hidden = found.length > 0;
   $("nothing").textContent = streams.length ? "No stream matches the filter." : "The job has not opened a stream yet.";
