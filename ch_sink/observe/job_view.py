@@ -109,7 +109,7 @@ class Album:
         self._moments.append((view.time, records))
         while view.time - self._moments[0][0] > _WINDOW:
             self._moments.popleft()
-        # What comes for a stream that is paused, stopped or waits is no backlog that is being read.
+        # A paused, stopped or waiting stream reads nothing, so its lag says nothing about progress.
         (since, first), lag = self._moments[0], _lag(s for s in streams if s.standing.state not in _UNREAD)
         speed = (records - first) / (view.time - since) if view.time > since else 0.0
         if lag is None or lag <= speed * _CAUGHT_UP:

@@ -64,7 +64,7 @@ class FrameTasks:
     def _read(
         self, tasks: Mapping[int, RangeTask], small: frozenset[int]
     ) -> tuple[dict[int, TaskResult], dict[int, bytes]]:
-        """The outcomes of the tasks, and the rows of the small ones, as far as they may come here."""
+        """Run the tasks on the executors; returns their outcomes, and the rows of small ones within the byte limit."""
         # Those of all small ranges are in one task of Spark, which sees how much they are together.
         part = f"IF({self.by} IN ({_listed(small)}), -1, {self.by})" if small else self.by
         rows = (
