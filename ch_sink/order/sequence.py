@@ -1,6 +1,6 @@
 """Puts the events of a chunk into source order: versions, re-delivered stretches, position regress.
 
-The rules (``docs/architecture.md``, "Order"): within a partition an event whose commit position lies below the
+The rules (``docs/internals/ordering.md``, "Order"): within a partition an event whose commit position lies below the
 highest one is either a re-delivery, proved by finding the very same record at an earlier offset, and skipped; or
 a regress of the source's positions, and the epoch rises.
 
