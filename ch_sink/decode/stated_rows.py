@@ -6,8 +6,8 @@ storing wins (`ch_sink.sources.stated`), so images of an update need not be foun
 deletes the old row and stores the new one.
 
 Columns of the DataFrame become those of the table by the converters that read events. So a value means what it means in
-an event of the same type, and what its column cannot hold is found here, where it concerns one row: neither Arrow's casts
-nor the server cut it unseen.
+an event of the same type, and what its column cannot hold is found here, where it concerns one row: neither Arrow's
+casts nor the server cut it unseen.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """The state of a partition between chunks, and what the ordering of a batch comes to.
 
-A running stream has no trace of why (`ch_sink explain`): `order` and `merge` ask once for each batch, or where they leave
-a change out.
+A running stream has no trace of why (`ch_sink explain`): `order` and `merge` ask once for each batch, or where they
+leave a change out.
 """
 
 from collections import Counter
