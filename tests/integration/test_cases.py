@@ -6,7 +6,7 @@
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.floor import Floor
+from ch_sink.model.change import Floor
 from ch_sink.order import State
 from tests.support.choose import each_value
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ch_sink.errors import DataLoss, StreamFailed
-from ch_sink.model.change import Records, UnknownColumn
-from ch_sink.model.floor import Floor
+from ch_sink.model.change import Floor, Records, UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
