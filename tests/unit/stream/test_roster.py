@@ -271,11 +271,13 @@ def test_a_stream_does_not_begin_before_its_state_is_known(world):
         clock=lambda: world.now,
         steady=lambda: world.now,
     )
-    job.look(world.states)
+    for ledger in job.ledgers():
+        job.look(ledger)
     assert job.ready() == ["c"]
     assert job.standings()["b"].state == "waiting"
     states.away = False
-    job.look(world.states)
+    for ledger in job.ledgers():
+        job.look(ledger)
     assert job.ready() == ["b", "c"]
     assert job.standings()["a"].state == "paused"
 
@@ -284,11 +286,11 @@ def test_a_stop_is_recorded_once_the_ledger_is_back(world):
     states = Away(lambda: world.now)
     states.away = False
     job = Roster([Member("a", states)], "r", clock=lambda: world.now, steady=lambda: world.now)
-    job.look(world.states)
+    job.look(states)
     states.away = True
     job.failed("a", StreamFailed("column x is unknown"))
-    job.look(world.states)
+    job.look(states)
     assert states.conditions == {}
     states.away = False
-    job.look(world.states)
+    job.look(states)
     assert [c.state for _, c in states.conditions.values()] == ["stopped"]
