@@ -30,10 +30,9 @@ from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, taken_since
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
 from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
-from ch_sink.stream.rollback import Restored
+from ch_sink.stream.rollback import Restored, expect_entered
 from ch_sink.stream.rounds import Intend, Record, Rounds, Write, run_one
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, Task
-from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import clashes
 
 log = logging.getLogger("ch_sink")
