@@ -7,15 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ch_sink.decode.assemble import Mask, Part
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.framing import Envelopes, Framed
-from ch_sink.decode.isolate import of_record
-from ch_sink.decode.json.columns import Fault, fails
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb import DocumentKeys, take_key
 from ch_sink.decode.mongodb.columns import IdKind
 from ch_sink.decode.native.library import Joined, library
+from ch_sink.decode.parts import Fault, Mask, Part, fails, of_record
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Op, Records
 from ch_sink.model.policy import TopicProfile
@@ -132,8 +130,7 @@ def _refuse_nulls(part: Part, reader: KeyReader) -> None:
         null = array.is_null().to_numpy(zero_copy_only=False) & (part.op != Op.TRUNCATE)
         if null.any():
             reason = f"key column {name!r}: the key is null, but the table's column cannot hold null"
-            places = part.source_index[null].tolist()
-            raise Fault(reason, "key", name, places if len(part) > 1 else ())
+            raise Fault(reason, "key", name, part.source_index[null].tolist())
 
 
 def _fill(part: Part, records: Records, reader: KeyReader) -> None:
@@ -149,7 +146,7 @@ def _fill(part: Part, records: Records, reader: KeyReader) -> None:
     except DecodeError as error:
         places = part.source_index.tolist()
         suspects = [p for p, key in zip(places, keys, strict=True) if key is not None and _is_bad(key, reader)]
-        raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
+        raise Fault(error.message, "key", suspects=suspects) from error
     found = dict(zip(columns, arrays, strict=True))
     part.key = found if len(given) == len(keys) else _merge_keys(part, keys, found, reader.types)
 
@@ -172,7 +169,7 @@ def _refuse(part: Part, keys: Sequence[bytes | None], reader: KeyReader) -> None
                 reader.read([key])
             except DecodeError as error:
                 suspects = [place for place, key in given if _is_bad(key, reader)]
-                raise Fault(error.message, "key", suspects=suspects if len(keys) > 1 else ()) from error
+                raise Fault(error.message, "key", suspects=suspects) from error
             return
 
 
@@ -231,8 +228,7 @@ def _refuse_moves(part: Part, name: str, before: pa.Array, after: pa.Array, upda
     moved = updates & (codes[: len(before)] != codes[len(before) :])
     if moved.any():
         reason = f"the record has no Kafka key, and the update changes {name!r}, a column of key_columns: {_MOVED}"
-        places = part.source_index[moved].tolist()
-        raise Fault(reason, "key", name, places if len(part) > 1 else ())
+        raise Fault(reason, "key", name, part.source_index[moved].tolist())
 
 
 def _from_key(part: Part) -> None:

@@ -10,10 +10,10 @@ from ch_sink.decode.avro.columns import holds_documents
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.event_form import changes_no_row
 from ch_sink.decode.framing import Envelopes
-from ch_sink.decode.isolate import of_record
 from ch_sink.decode.json.reader import connector_in
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb import is_document_event, key_column_name
+from ch_sink.decode.parts import of_record, unless_bad
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, TopicProfile
@@ -94,12 +94,7 @@ class KeyLearner:
         return unsorted or profile
 
     def _connector_of(self, value: bytes) -> str:
-        try:
-            return connector_in(as_json(*self._values.exact(value)))
-        except Exception as error:
-            if not of_record(error):
-                raise
-            return ""
+        return unless_bad("", lambda: connector_in(as_json(*self._values.exact(value))))
 
     def _columns_of(self, key: bytes, connector: str) -> tuple[str, ...]:
         """The columns of a key; empty if it is not a key of this table."""
@@ -114,34 +109,23 @@ class KeyLearner:
     def _is_document(self, value: bytes) -> bool:
         if value[:1] != b"\0":
             return is_document_event(value)
-        try:
+
+        def in_avro() -> bool:
             framed, payload = self._values.exact(value)
             return holds_documents(framed) and is_document_event(as_json(framed, payload))
-        except Exception as error:
-            if not of_record(error):
-                raise
-            return False
+
+        return unless_bad(False, in_avro)
 
     def _is_document_key(self, key: bytes) -> bool:
         """Whether a key is a document's although its value does not show it: it has `id`, and the table has `_id`."""
-        try:
-            found: Any = msgspec.json.decode(as_json(*self._keys.exact(key)))
-        except Exception as error:
-            if not of_record(error):
-                raise
-            return False
+        found: Any = unless_bad(None, lambda: msgspec.json.decode(as_json(*self._keys.exact(key))))
         column = self._table.column(self._document_column)
         is_key = isinstance(found, dict) and found.keys() == {"id"} and isinstance(found["id"], str)
         return is_key and column is not None and column.insertable and self._table.column("id") is None
 
     def _is_no_row(self, value: bytes) -> bool:
         """Whether a value is of a kind that changes no row: transaction metadata, a signal, a message, …"""
-        try:
-            found: Any = msgspec.json.decode(as_json(*self._values.exact(value)))
-        except Exception as error:
-            if not of_record(error):
-                raise
-            return False
+        found: Any = unless_bad(None, lambda: msgspec.json.decode(as_json(*self._values.exact(value))))
         return changes_no_row(found, self._names, self._policy.events.fields_prefix)
 
 

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ch_sink.decode.assemble import Mask, Part
-from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Fault, Read, convert_column, meta
+from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, convert_column, meta
 from ch_sink.decode.json.layout import Layout, source_block
 from ch_sink.decode.json.scanned import Block, Refused, Scanner, block_fields, block_members, lists
 from ch_sink.decode.mongodb.columns import ID, DocumentColumn, DocumentTable
@@ -24,6 +23,7 @@ from ch_sink.decode.mongodb.updates import MISSING, Update, at, from_description
 from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.decode.native.library import Keep, Members, library
 from ch_sink.decode.native.scan import KEYS, NULL, OBJECT, TEXTS, WRITABLE, Scan, Written, written
+from ch_sink.decode.parts import Fault, Mask, Part, Read
 from ch_sink.decode.unknown_columns import reserved
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Op, UnknownColumn, Updates
@@ -48,9 +48,9 @@ class UpdateDescription(msgspec.Struct, gc=False):
     truncatedArrays: list[Any] | str | None = None  # noqa: N815
 
 
-def is_document_source(source: Source | None) -> bool:
+def is_document_source(source: Source) -> bool:
     """Whether row images are documents."""
-    return source is not None and source.name == "mongodb"
+    return source.name == "mongodb"
 
 
 def document_layout(table: TargetTable, policy: Policy, source: Source, *, before: bool) -> Layout:
@@ -274,7 +274,8 @@ class DocumentScanner(Scanner):
         needed, after = NEEDS_AFTER[op], slots.get(("after",))
         if needed.any() if after is None else (needed & found.are_null(after)).any():
             raise Refused
-        part = meta(self._layout, Block(found, self._fields, self._block), op, places)
+        blocks = Block(found, self._fields, self._block)
+        part = meta(self._layout.connector, self._layout.source, blocks, op, places)
         if after is None:
             nothing = [None] * len(part)
             part.after = {c.name: c.converter.convert(nothing).array for c in self._events.table.columns}
