@@ -13,10 +13,10 @@ from ch_sink.decode.avro.columns import columns_of
 from ch_sink.decode.avro.events import AvroReader, as_json, no_events
 from ch_sink.decode.event_form import FIELDS, WINDOW, Form, Forms, OtherForm, is_signal
 from ch_sink.decode.event_keys import pick
-from ch_sink.decode.flattened.layout import HeaderFields, block_types, flat_connector, flattened
-from ch_sink.decode.flattened.reader import FlatReader, missing_position
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import meta
+from ch_sink.decode.json.flat_layout import HeaderFields, block_types, flat_connector, flattened
+from ch_sink.decode.json.flat_reader import FlatReader, missing_position
 from ch_sink.decode.json.reader import JsonReader
 from ch_sink.decode.parts import Fault, Part, Read, as_places, each
 from ch_sink.errors import DecodeError, TableError

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.avro.definition import Unreadable, Want
-from ch_sink.decode.avro.scanned import Program, program, read_group, whole
+from ch_sink.decode.avro.definition import Unreadable, read_group
 from ch_sink.decode.avro.schema import Node
-from ch_sink.decode.avro.vectors import NotText, Struct, Vector
+from ch_sink.decode.avro.vectors import NotText, Program, Struct, Vector, Want, program, whole
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import convert_column
 from ch_sink.decode.json.layout import row_fields

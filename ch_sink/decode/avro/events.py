@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.decode.avro.columns import AvroLayout, Block, build_layout, convert, is_envelope, listed
-from ch_sink.decode.avro.definition import UNREADABLE, Unreadable, reader
-from ch_sink.decode.avro.scanned import read_group
+from ch_sink.decode.avro.definition import UNREADABLE, Unreadable, read_group, reader
 from ch_sink.decode.avro.schema import Node, within
 from ch_sink.decode.avro.vectors import Mask, Struct
 from ch_sink.decode.event_form import classify, classify_document, row_operations

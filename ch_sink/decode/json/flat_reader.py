@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from ch_sink.decode.event_form import Form, Forms, OtherForm
-from ch_sink.decode.flattened.layout import Added, FlatLayout, FlatLayouts, HeaderFields, flat_connector, row_scanner
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import to_columns
+from ch_sink.decode.json.flat_layout import Added, FlatLayout, FlatLayouts, HeaderFields, flat_connector, row_scanner
 from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.json.reader import FIRST, RowDecoder, declared_unknown
 from ch_sink.decode.json.scanned import Scanners
