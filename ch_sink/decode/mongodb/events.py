@@ -132,18 +132,17 @@ class DocumentEvents:
         return documents, updates
 
     def _update(self, row: Any) -> Update:
-        typed = self.table.typed
         if row.updateDescription is not None:
-            return from_description(row.updateDescription, typed=typed)
-        key = parse(row.filter, typed=typed).get("_id", MISSING) if row.filter is not None else MISSING
-        return from_patch(row.patch, key, typed=typed)
+            return from_description(row.updateDescription)
+        key = parse(row.filter).get("_id", MISSING) if row.filter is not None else MISSING
+        return from_patch(row.patch, key)
 
     def read(self, text: Any, i: int, part: Part) -> Any:
         """The document of event ``i``. Raises Fault."""
         return self._guard(self._document, text, i, part)
 
     def _document(self, text: Any) -> Any:
-        found = parse(text, typed=self.table.typed)
+        found = parse(text)
         if not isinstance(found, dict):
             raise DecodeError(f"expected a document, found {shown(found)}")
         return found
@@ -344,4 +343,4 @@ def document_scanner(layout: Layout) -> DocumentScanner | None:
         return None
     # Without a column for it, every document has to be searched for unknown fields.
     whole = events.table.document
-    return None if whole is None or events.table.typed else DocumentScanner(native, layout, events, whole, layout.block)
+    return None if whole is None else DocumentScanner(native, layout, events, whole, layout.block)
