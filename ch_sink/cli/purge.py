@@ -46,7 +46,7 @@ def purge(
     A deleted row stays while an older change could still arrive. With --key, everything stored of one key is
     removed, and the result lists what the command cannot reach. Exit code 1 if refused.
     """
-    from ch_sink.model.address import counted
+    from ch_sink.model.counts import counted
     from ch_sink.trust.purge import purge_stream
 
     out = Output(as_json=as_json)

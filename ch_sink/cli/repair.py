@@ -69,7 +69,7 @@ def repair(
 
 
 def _outcome(done: "Repaired") -> list[str]:
-    from ch_sink.model.address import counted
+    from ch_sink.model.counts import counted
 
     said = []
     if done.rows:

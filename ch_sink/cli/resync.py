@@ -8,7 +8,7 @@ import typer
 from ch_sink.cli.comparing import EachStream, Patience, truth_of
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, one_stream
 from ch_sink.cli.output import Output
-from ch_sink.model.address import counted, grouped
+from ch_sink.model.counts import counted, grouped
 from ch_sink.observe.step import Step
 
 if TYPE_CHECKING:

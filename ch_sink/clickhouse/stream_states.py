@@ -15,7 +15,7 @@ import pyarrow as pa
 from ch_sink.clickhouse.arrow_io import Keys
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
+from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request
 
 E = TypeVar("E", Request, Condition, Alive, Compared)
 

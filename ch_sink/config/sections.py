@@ -21,7 +21,7 @@ from pydantic import (
 
 from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, REGISTRY_PREFIX, SECRETS
 from ch_sink.errors import ConfigError
-from ch_sink.model.address import Address
+from ch_sink.serve.listener import Address
 from ch_sink.types.column import JsonType, TypeChoices
 
 

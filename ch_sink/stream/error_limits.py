@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 
 WINDOW = 1_000
 """The rate is that of the newest batches with so many records together; fewer records are not judged."""
