@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from ch_sink import __version__
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import StreamSummary, StreamView
 from ch_sink.serve.listener import Address, Answer, Listener, Request
 

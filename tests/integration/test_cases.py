@@ -8,7 +8,6 @@ import pytest
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Floor
 from ch_sink.order import State
-from ch_sink.testing import Killed
 from tests.support.choose import each_value
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
 from tests.support.hand_tables import (
@@ -24,6 +23,7 @@ from tests.support.hand_tables import (
     signs,
     update,
 )
+from tests.support.kills import Killed
 
 pytestmark = pytest.mark.integration
 

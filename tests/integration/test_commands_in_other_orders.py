@@ -9,12 +9,12 @@ from typing import Any, Literal
 import pytest
 
 from ch_sink.clickhouse import Client
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.policy import policy_of
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetter, FinishedRange, TopicFacts
 from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
-from ch_sink.testing import MemoryLedger
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options

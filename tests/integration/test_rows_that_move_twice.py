@@ -2,9 +2,9 @@
 
 import pytest
 
-from ch_sink.testing import Killed
 from tests.support.hand import postgres
 from tests.support.hand_tables import Make, each_engine, insert, key, row
+from tests.support.kills import Killed
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,6 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.table.views import view_of
-from ch_sink.testing import MemoryTopic
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.report import Report
 from ch_sink.trust.resync import resynced
@@ -22,6 +21,7 @@ from tests.support.hand import Event, mysql
 from tests.support.hand_commands import Hand, made, made_anew
 from tests.support.hand_steps import LACKS, Rows, empty, lose
 from tests.support.hand_tables import APPEND, OWN, delete, insert, row, update
+from tests.support.memory_stream import MemoryTopic
 
 pytestmark = pytest.mark.integration
 

@@ -8,11 +8,11 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import LedgerConflict
-from ch_sink.testing import LocalRunner
 from tests.support.choose import some
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.hand_commands import each_of
 from tests.support.hand_tables import delete, insert, row, update
+from tests.support.local_runner import LocalRunner
 from tests.support.takeover import Freezing, Takeover
 
 pytestmark = pytest.mark.integration

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ch_sink.local.ports import free_port
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import Standing, StreamSummary, StreamView
 from ch_sink.ports import Compared
 from ch_sink.serve.listener import Address

@@ -17,13 +17,14 @@ from ch_sink.clickhouse import (
     detect,
 )
 from ch_sink.decode import Decoder
+from ch_sink.memory import MemoryGroup
 from ch_sink.model.policy import Policy
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.views import view_of
-from ch_sink.testing import LocalPorts, LocalRunner, MemoryGroup
 from tests.model import Batch, History, Layout
 from tests.support.harness import batches_of, topic_of
+from tests.support.local_runner import LocalPorts, LocalRunner
 
 __all__ = ["DDL", "EngineRun", "EngineTable"]
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from ch_sink.clickhouse import Client
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.testing import Fault, LocalBatch, LocalRunner
 from tests.model.reference import difference, sign_faults
 from tests.support.cases import drawn, log_faults
 from tests.support.engine_table import EngineRun, EngineTable
 from tests.support.fault_scripts import POLICY, Script, scripts
 from tests.support.harness import batches_of
+from tests.support.kills import Fault
+from tests.support.local_runner import LocalBatch, LocalRunner
 from tests.support.rollups import computed
 
 __all__ = ["IN_MEMORY", "engine_faults", "engine_scripts"]

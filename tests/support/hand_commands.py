@@ -15,7 +15,6 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.views import view_of
-from ch_sink.testing import MemoryStreamStates, MemoryTopic
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Options, Subject, filled_columns
@@ -23,6 +22,7 @@ from ch_sink.trust.verify import verified
 from tests.support.choose import some
 from tests.support.hand import Event
 from tests.support.hand_tables import APPEND, OWN, WINDOW, insert
+from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
 from tests.support.trust import TopicInMemory

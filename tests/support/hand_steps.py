@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.testing import MemoryLedger
+from ch_sink.memory import MemoryLedger
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import Successor

@@ -3,7 +3,8 @@
 from random import Random
 
 from ch_sink.errors import StreamFailed
-from ch_sink.testing import Kill, LocalBatch
+from tests.support.kills import Kill
+from tests.support.local_runner import LocalBatch
 from tests.support.machine import Stand, Wrong
 from tests.support.machine_letters import Refused
 from tests.support.machine_trust import resync_source

@@ -9,7 +9,7 @@ from random import Random
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import ChSinkError
-from ch_sink.testing import Killed
+from tests.support.kills import Killed
 from tests.support.machine import Stand, Wrong
 from tests.support.machine_model import Shop
 from tests.support.machine_steps import STEPS, Refused, Step

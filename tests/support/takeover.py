@@ -23,6 +23,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.decode import Decoder
 from ch_sink.errors import ChSinkError
+from ch_sink.memory import MemoryGroup
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.ports import Insert, TableWriter
@@ -32,9 +33,11 @@ from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
 from ch_sink.table.views import view_of
-from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryTopic
 from tests.support.hand import Event
 from tests.support.hand_tables import APPEND, OWN
+from tests.support.kills import Kill
+from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
+from tests.support.memory_stream import MemoryTopic
 
 __all__ = ["Freezing", "Takeover"]
 

@@ -10,7 +10,7 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ch_sink.errors import ConfigError
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import Standing
 from ch_sink.ports import Compared
 from ch_sink.serve.listener import Address

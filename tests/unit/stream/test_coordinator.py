@@ -17,9 +17,9 @@ from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
-from ch_sink.testing import MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
+from tests.support.memory_stream import MemoryStream, MemoryTopic
 from tests.support.views import counts_of
 
 TABLE = document_table((Column("id", "Int64"), Column("big", "Nullable(String)")), "replacing", "id")
