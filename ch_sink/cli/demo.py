@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ch_sink.cli.output import Output
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 
 if TYPE_CHECKING:
     from ch_sink.config import Config

@@ -20,7 +20,7 @@ from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, GroupFence, ra
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, row
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import Claim, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange
-from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
+from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request
 from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
 
 Row = dict[str, Any]

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ch_sink.errors import ChSinkError, ClickHouseError, DataLoss, StreamFailed
-from ch_sink.model.address import counted
-from ch_sink.model.counts import Counts
+from ch_sink.model.counts import Counts, counted
 from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State

@@ -24,7 +24,7 @@ from ch_sink.errors import (
     Superseded,
     TopicNotFound,
 )
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.observe.job_view import JobView
 from ch_sink.observe.stream import StreamSummary, StreamView
 from ch_sink.ports import StreamStates

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from ch_sink.errors import ChSinkError, ClickHouseError, LedgerConflict, in_one_line
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.observe.stream import Standing
-from ch_sink.ports.stream_states import Alive, Compared, RecordedState, StreamStates
+from ch_sink.ports.ledger import Alive, Compared, RecordedState, StreamStates
 from ch_sink.stream.claims import born
 from ch_sink.stream.standing import Member
 
