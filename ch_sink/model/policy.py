@@ -70,7 +70,6 @@ class ChangePolicy:
     on_unresolved: Literal["dead_letter", "null"] = "dead_letter"
     on_bad_record: Literal["dead_letter", "fail"] = "dead_letter"
     evolve: Literal["add_columns", "ignore", "fail"] = "fail"
-    stored_row: Literal["auto", "lookup", "before"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
