@@ -9,21 +9,20 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.failures import RETRYABLE_CODES, Retry
 from ch_sink.clickhouse.fence import await_earlier_inserts, under
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
 from ch_sink.clickhouse.schema import detect, execute, expect_unbound, has_nullable_tuple, require_settings
+from ch_sink.clickhouse.settings import RETRYABLE_CODES, Retry
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.ports import Fence
-from ch_sink.table.ddl import Statement, views_of
+from ch_sink.table.ddl import Statement, own_rows, truncate_statement, views_of
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.table.truncate import own_rows, truncate_statement
 from ch_sink.table.views import CURRENT, MOMENTS, Shown, stale
 from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type

@@ -10,15 +10,14 @@ from ch_sink.clickhouse.arrow_io import from_stream
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.order import State
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.biography import Biography
 from ch_sink.trust.history import facts_of
 from ch_sink.trust.key import WantedKey, wanted_key
 from ch_sink.trust.life import Reading, biography
-from ch_sink.trust.own_tables import OwnTables
-from ch_sink.trust.removal import count, delete_rows, forget_keys, note_removed, states_of_keys
+from ch_sink.trust.own_tables import OwnTables, count, delete_rows, forget_keys, note_removed, states_of_keys
 from ch_sink.trust.repair_sql import counts
 from ch_sink.trust.sides import Side
 from ch_sink.trust.subject import Subject

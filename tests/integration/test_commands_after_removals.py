@@ -9,8 +9,8 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.trust import purge
 from ch_sink.trust.erase import erased
+from ch_sink.trust.own_tables import delete_rows
 from ch_sink.trust.purge import purged
-from ch_sink.trust.removal import delete_rows
 from ch_sink.trust.resync import resynced
 from tests.support.hand import Event
 from tests.support.hand_commands import MARKING, Hand, each_of, final_by_default, hand, made

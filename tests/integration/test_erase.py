@@ -14,8 +14,7 @@ from ch_sink.order import State
 from ch_sink.ports import DeadLetter, FinishedRange, RowsEdited
 from ch_sink.trust import erase as procedure
 from ch_sink.trust.erase import erased
-from ch_sink.trust.own_tables import OwnTables
-from ch_sink.trust.removal import delete_rows
+from ch_sink.trust.own_tables import OwnTables, delete_rows
 from ch_sink.trust.subject import Subject
 from tests.support.busy import ENGINES, feed_of
 from tests.support.kills import Killed

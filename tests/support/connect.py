@@ -11,7 +11,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
 from ch_sink.spark.installed import find_java, prepared_home, require_java
 from ch_sink.spark.jvm import TEMPORARY, java_command
 from ch_sink.spark.session import default_java_options
