@@ -199,8 +199,6 @@ def _reading(row: RowReading, names: Collection[str]) -> RowReading:
 
 
 _TRUE = ("true", True)
-
-
 _DELETED = str | bool | None
 
 
@@ -260,11 +258,7 @@ _BLOCK: dict[str, Any] = {
     "ts_ms": int | None,
     "snapshot": str | bool | None,
 }
-
-
 _POSITION = {f.name for source in SOURCES for f in msgspec.structs.fields(source.wire)}
-
-
 _OTHERS = frozenset(
     """
     id total_order data_collection_order ts_us ts_ns version db schema table query txId xmin thread server_id gtid

@@ -98,12 +98,8 @@ def _scanner(layout: Layout) -> Scanner | None:
 Build = Callable[[Framed, str, RowFields | None, bool], Layout]
 """Makes the layout of a framing for a connector: of schemaless rows with these fields; with decimals as JSON numbers.
 Raises DecodeError."""
-
-
 Chosen = tuple[Layout, RowFields | None, bool]
 """A layout, and by which fields and kind of decimals it was chosen."""
-
-
 Row = dict[str, msgspec.Raw]
 
 
@@ -245,17 +241,9 @@ def _column_in(text: str) -> str | None:
 
 
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
-
-
 _NUMBER = frozenset(b"-0123456789")
-
-
 _NUMBER_OR_NESTED = _NUMBER | frozenset(b"[{")
-
-
 _NULL = msgspec.Raw(b"null")
-
-
 FIRST = 16
 """How many payloads are searched for the first after image: deletes have none."""
 
@@ -274,11 +262,7 @@ class _Images(msgspec.Struct, gc=False):
 
 
 _sources = msgspec.json.Decoder(_Source)
-
-
 _images = msgspec.json.Decoder(_Images)
-
-
 _fields = msgspec.json.Decoder(Row | None)
 
 
