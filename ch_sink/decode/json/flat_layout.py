@@ -39,7 +39,7 @@ def flattened(connector: str) -> Flattened:
     return source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FlatLayout(Layout):
     """A layout of rows, with their added fields."""
 

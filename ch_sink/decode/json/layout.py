@@ -65,9 +65,9 @@ class ColumnReader:
         return list(map(self.get, rows))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """How payloads of one shape become columns."""
+    """How payloads of one shape become columns; compared by identity."""
 
     connector: str
     source: Source
