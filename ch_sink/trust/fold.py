@@ -35,8 +35,8 @@ from ch_sink.ports import (
     TableRefilled,
     TopicFacts,
 )
+from ch_sink.stream.batch_plan import OffsetRange, plan_ranges
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult

@@ -16,7 +16,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.trust import continuous
 from tests.support.collection import draw_collection
 from tests.support.hand import Event

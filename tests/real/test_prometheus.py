@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
 from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import Standing, StreamSummary, StreamView
 from ch_sink.ports import Compared
