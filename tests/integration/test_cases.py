@@ -10,16 +10,20 @@ from ch_sink.model.floor import Floor
 from ch_sink.order import State
 from ch_sink.testing import Killed
 from tests.support.choose import each_value
-from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
-from tests.support.hand_tables import (
+from tests.support.hand import (
     COLLAPSING,
     ENGINES,
+    PLACEHOLDER,
+    Event,
     Make,
     delete,
     each_collapsing,
     each_engine,
     insert,
     key,
+    key_change,
+    mysql,
+    postgres,
     row,
     signs,
     update,

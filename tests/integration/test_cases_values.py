@@ -13,10 +13,11 @@ import pytest
 
 from ch_sink.model.policy import policy_of
 from tests.support.choose import some
-from tests.support.hand import Event, HandFed
-from tests.support.hand_tables import (
+from tests.support.hand import (
     COLLAPSING,
     ENGINES,
+    Event,
+    HandFed,
     Make,
     delete,
     each_collapsing,

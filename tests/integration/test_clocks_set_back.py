@@ -8,9 +8,8 @@ from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
-from tests.support.hand import Event
+from tests.support.hand import OWN, Event, insert
 from tests.support.hand_commands import Hand, each_of, made
-from tests.support.hand_tables import OWN, insert
 
 pytestmark = pytest.mark.integration
 

@@ -14,10 +14,9 @@ from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from ch_sink.types.sql import quote
 from tests.support.evolving import Added, EvolvingSource
-from tests.support.hand import PLACEHOLDER, Event, HandFed, mysql, postgres
+from tests.support.hand import APPEND, ENGINES, OWN, PLACEHOLDER, Event, HandFed, each_engine, mysql, postgres
 from tests.support.hand_commands import MARKING, Hand, each_of, made
 from tests.support.hand_steps import lose
-from tests.support.hand_tables import APPEND, ENGINES, OWN, each_engine
 from tests.support.stream import Feed, make_table
 
 pytestmark = pytest.mark.integration

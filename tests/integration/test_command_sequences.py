@@ -17,10 +17,9 @@ from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
-from tests.support.hand import HandFed
+from tests.support.hand import ENGINES, HandFed, Make, delete, insert, row, update
 from tests.support.hand_commands import MARKING, Hand, each_of, hand, recreated
 from tests.support.hand_steps import Rows
-from tests.support.hand_tables import ENGINES, Make, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 

@@ -7,9 +7,9 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.trust.resync import resynced
 from tests.support.choose import each_value, some
+from tests.support.hand import insert, row, update
 from tests.support.hand_commands import MARKING, Hand, each_of, hand
 from tests.support.hand_steps import EVENTS, LACKS, Rows, backup, empty, expect_refused, position, restore
-from tests.support.hand_tables import insert, row, update
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from ch_sink.trust.erase import erased
 from ch_sink.trust.purge import purged
 from ch_sink.trust.removal import delete_rows
 from ch_sink.trust.resync import resynced
-from tests.support.hand import Event
+from tests.support.hand import APPEND, OWN, Event, delete, insert, row, update
 from tests.support.hand_commands import MARKING, Hand, each_of, final_by_default, hand, made
 from tests.support.hand_steps import (
     EVENTS,
@@ -25,7 +25,6 @@ from tests.support.hand_steps import (
     put_back,
     repaired_from_source,
 )
-from tests.support.hand_tables import APPEND, OWN, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 

@@ -14,9 +14,9 @@ from ch_sink.trust.repair import Repaired, repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.choose import each_value
+from tests.support.hand import COLLAPSING, ENGINES, delete, insert, row, update
 from tests.support.hand_commands import MARKING, Hand, each_of, final_by_default, hand
 from tests.support.hand_steps import EVENTS, LACKS, Rows, backup, empty, expect_refused, lose, plant, position, restore
-from tests.support.hand_tables import COLLAPSING, ENGINES, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 

@@ -6,10 +6,9 @@ from ch_sink.clickhouse import Client
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
-from tests.support.hand import Event, mysql, postgres
+from tests.support.hand import Event, insert, key, mysql, postgres, row
 from tests.support.hand_commands import MARKING, Hand, each_of, hand
 from tests.support.hand_steps import LACKS, empty, expect_refused
-from tests.support.hand_tables import insert, key, row
 
 pytestmark = pytest.mark.integration
 

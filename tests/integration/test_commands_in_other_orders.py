@@ -19,10 +19,9 @@ from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.choose import some
-from tests.support.hand import Event
+from tests.support.hand import ENGINES, Event, Make, delete, insert, row, update
 from tests.support.hand_commands import MARKING, TIMED, Hand, each_of, hand, timed, with_policy
 from tests.support.hand_steps import EVENTS, Rows, lose, position
-from tests.support.hand_tables import ENGINES, Make, delete, insert, row, update
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 """`make test` draws sequences of the same commands: test_any_command_sequence."""

@@ -11,11 +11,9 @@ from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from tests.support.choose import some
-from tests.support.hand import mysql
+from tests.support.hand import ENGINES, delete, insert, mysql, row, update
 from tests.support.hand_commands import MARKING, each_of, hand, made_anew, recreated
-from tests.support.hand_letters import BIG, lettered, retried, widen
-from tests.support.hand_steps import Rows, empty, forget, lose, plant, position
-from tests.support.hand_tables import ENGINES, delete, insert, row, update
+from tests.support.hand_steps import BIG, Rows, empty, forget, lettered, lose, plant, position, retried, widen
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 """`make test` draws sequences of the same commands: test_any_command_sequence."""

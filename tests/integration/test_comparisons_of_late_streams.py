@@ -9,9 +9,9 @@ from ch_sink.clickhouse import Client
 from ch_sink.trust.report import Report, lines, page
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import Comparison, verified
+from tests.support.hand import insert
 from tests.support.hand_commands import Hand, hand
 from tests.support.hand_steps import Rows
-from tests.support.hand_tables import insert
 
 pytestmark = pytest.mark.integration
 

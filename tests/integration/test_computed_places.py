@@ -6,8 +6,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from ch_sink.testing import Killed
 from tests.support.choose import each_value
-from tests.support.hand import PLACEHOLDER, HandFed, mysql, postgres
-from tests.support.hand_tables import ENGINES, WINDOW, Make, insert, key, row, update
+from tests.support.hand import ENGINES, PLACEHOLDER, WINDOW, HandFed, Make, insert, key, mysql, postgres, row, update
 
 pytestmark = pytest.mark.integration
 

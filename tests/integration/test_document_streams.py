@@ -8,12 +8,21 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from tests.support.choose import each_value
-from tests.support.documents import Stream
+from tests.support.documents import (
+    BY_NAME,
+    OTHER_ID,
+    SAMPLE_ID,
+    SQLSERVER_TRUTH,
+    THIRD_ID,
+    Orders,
+    Stream,
+    example,
+    row,
+    singlestore,
+    sqlserver,
+)
+from tests.support.documents import LAYOUTS as ORDERS
 from tests.support.hand import Event, HandFed
-from tests.support.oracle_stream import LAYOUTS as ORDERS
-from tests.support.oracle_stream import Orders, row
-from tests.support.singlestore_stream import OTHER_ID, SAMPLE_ID, THIRD_ID, example, singlestore
-from tests.support.sqlserver_stream import BY_NAME, SQLSERVER_TRUTH, sqlserver
 
 pytestmark = pytest.mark.integration
 

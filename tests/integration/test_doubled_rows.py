@@ -8,9 +8,9 @@ from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
+from tests.support.hand import COLLAPSING, OWN, delete, insert, row, update
 from tests.support.hand_commands import Hand, each_of, hand, made
 from tests.support.hand_steps import Rows, repaired_from_source
-from tests.support.hand_tables import COLLAPSING, OWN, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 

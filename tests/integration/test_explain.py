@@ -16,8 +16,23 @@ from ch_sink.trust.biography import Event as Explained
 from ch_sink.trust.explain import Reading, biography, stored_rows
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.own_tables import Noted
-from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, mysql, postgres
-from tests.support.hand_tables import APPEND, WINDOW, Make, delete, each_collapsing, insert, key, row, update
+from tests.support.hand import (
+    APPEND,
+    PLACEHOLDER,
+    WINDOW,
+    Event,
+    HandFed,
+    Make,
+    delete,
+    each_collapsing,
+    insert,
+    key,
+    key_change,
+    mysql,
+    postgres,
+    row,
+    update,
+)
 
 pytestmark = pytest.mark.integration
 

@@ -10,11 +10,22 @@ from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.trust.biography import Biography
 from ch_sink.trust.erase import erased
 from ch_sink.trust.explain import life_of
-from tests.support.hand import Event, key_change, mysql, postgres
+from tests.support.hand import (
+    COLLAPSING,
+    ENGINES,
+    OWN,
+    Event,
+    delete,
+    insert,
+    key,
+    key_change,
+    mysql,
+    postgres,
+    row,
+    update,
+)
 from tests.support.hand_commands import MARKING, Hand, each_of, hand, made, timed
-from tests.support.hand_letters import BIG, lettered, mended, retried, widen
-from tests.support.hand_steps import EVENTS, lose, repaired_from_source
-from tests.support.hand_tables import COLLAPSING, ENGINES, OWN, delete, insert, key, row, update
+from tests.support.hand_steps import BIG, EVENTS, lettered, lose, mended, repaired_from_source, retried, widen
 
 pytestmark = pytest.mark.integration
 

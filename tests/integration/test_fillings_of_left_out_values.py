@@ -8,10 +8,9 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.resync import resynced
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.hand import OWN, PLACEHOLDER, Event, key, key_change, postgres, row
 from tests.support.hand_commands import Hand, each_of, made
 from tests.support.hand_steps import Rows
-from tests.support.hand_tables import OWN, key, row
 
 pytestmark = pytest.mark.integration
 

@@ -7,10 +7,9 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from tests.support.fixtures import as_records, topic_of, topics
-from tests.support.hand import mysql
+from tests.support.hand import APPEND, ENGINES, OWN, mysql, row
 from tests.support.hand_commands import each_of, hand, made
 from tests.support.hand_steps import Rows, repaired_from_source
-from tests.support.hand_tables import APPEND, ENGINES, OWN, row
 from tests.support.recorded import equal
 from tests.support.stream import Feed, make_table, schema_of
 

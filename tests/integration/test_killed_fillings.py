@@ -11,9 +11,9 @@ from ch_sink.trust.resync import resynced
 from ch_sink.trust.successor import Successor
 from ch_sink.trust.swap import Exchange
 from tests.support.choose import some
+from tests.support.hand import ENGINES, delete, insert, row, update
 from tests.support.hand_commands import Hand, each_of, hand
 from tests.support.hand_steps import EVENTS, Rows, comment_of, empty, expect_refused, killed, left_tables, position
-from tests.support.hand_tables import ENGINES, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 

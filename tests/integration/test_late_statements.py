@@ -13,9 +13,9 @@ from ch_sink.model.policy import policy_of
 from ch_sink.ports import Fence
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
+from tests.support.hand import insert
 from tests.support.hand_commands import Hand, hand
 from tests.support.hand_steps import Rows
-from tests.support.hand_tables import insert
 
 pytestmark = pytest.mark.integration
 

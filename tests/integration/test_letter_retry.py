@@ -8,8 +8,19 @@ from ch_sink.memory import MemoryLedger
 from ch_sink.order import State
 from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, TableRefilled
 from ch_sink.stream.letter_retry import LetterRetry, Retried
-from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, postgres
-from tests.support.hand_tables import Make, delete, insert, make, row, update
+from tests.support.hand import (
+    PLACEHOLDER,
+    Event,
+    HandFed,
+    Make,
+    delete,
+    insert,
+    key_change,
+    make,
+    postgres,
+    row,
+    update,
+)
 
 __all__ = ["make"]
 

@@ -7,11 +7,9 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from ch_sink.trust.resync import resynced
-from tests.support.hand import Event
+from tests.support.hand import OWN, Event, delete, insert, row, update
 from tests.support.hand_commands import MARKING, Hand, each_of, made
-from tests.support.hand_letters import BIG, retried, widen
-from tests.support.hand_steps import Rows
-from tests.support.hand_tables import OWN, delete, insert, row, update
+from tests.support.hand_steps import BIG, Rows, retried, widen
 
 pytestmark = pytest.mark.integration
 

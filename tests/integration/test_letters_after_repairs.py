@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from tests.support.hand import PLACEHOLDER, postgres
+from tests.support.hand import ENGINES, PLACEHOLDER, insert, key, postgres, row, update
 from tests.support.hand_commands import MARKING, each_of
-from tests.support.hand_letters import BIG, lettered, mended, retried, widen
-from tests.support.hand_tables import ENGINES, insert, key, row, update
+from tests.support.hand_steps import BIG, lettered, mended, retried, widen
 
 pytestmark = pytest.mark.integration
 

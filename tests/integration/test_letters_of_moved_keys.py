@@ -5,9 +5,9 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from tests.support.choose import each_value
+from tests.support.hand import OWN, insert, row, update
 from tests.support.hand_commands import made
-from tests.support.hand_letters import BIG, retried, widen
-from tests.support.hand_tables import OWN, insert, row, update
+from tests.support.hand_steps import BIG, retried, widen
 
 pytestmark = pytest.mark.integration
 

@@ -5,10 +5,9 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.trust.biography import Biography
 from ch_sink.trust.explain import life_of
-from tests.support.hand import Event
+from tests.support.hand import ENGINES, Event, delete, insert, key, row, update
 from tests.support.hand_commands import MARKING, Hand, each_of
-from tests.support.hand_letters import BIG, lettered, retried, widen
-from tests.support.hand_tables import ENGINES, delete, insert, key, row, update
+from tests.support.hand_steps import BIG, lettered, retried, widen
 
 pytestmark = pytest.mark.integration
 

@@ -4,8 +4,7 @@ import pytest
 
 from ch_sink.errors import TableError
 from tests.support.choose import each_value
-from tests.support.hand import mysql, postgres
-from tests.support.hand_tables import COLLAPSING, ENGINES, Make, insert, key, row, update
+from tests.support.hand import COLLAPSING, ENGINES, Make, insert, key, mysql, postgres, row, update
 
 pytestmark = pytest.mark.integration
 

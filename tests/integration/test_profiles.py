@@ -20,10 +20,9 @@ from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
-from tests.support.hand import PLACEHOLDER, Event, postgres
+from tests.support.hand import PLACEHOLDER, Event, key, postgres, row
 from tests.support.hand_commands import each_of, hand
 from tests.support.hand_steps import Rows, left_tables, lose
-from tests.support.hand_tables import key, row
 
 pytestmark = pytest.mark.integration
 

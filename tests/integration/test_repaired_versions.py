@@ -12,7 +12,7 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, states_at
-from tests.support.hand import Event
+from tests.support.hand import Event, delete, insert, row, update
 from tests.support.hand_commands import MARKING, Hand, each_of, hand
 from tests.support.hand_steps import (
     EVENTS,
@@ -26,7 +26,6 @@ from tests.support.hand_steps import (
     repaired_from_source,
     restore,
 )
-from tests.support.hand_tables import delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 

@@ -11,10 +11,9 @@ from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.choose import some
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.hand import APPEND, ENGINES, OWN, PLACEHOLDER, Event, insert, key, key_change, postgres, row, update
 from tests.support.hand_commands import TIMED, Hand, each_of, hand, made, timed
 from tests.support.hand_steps import Rows, repaired_from_source
-from tests.support.hand_tables import APPEND, ENGINES, OWN, insert, key, row, update
 
 pytestmark = pytest.mark.integration
 

@@ -21,9 +21,9 @@ from ch_sink.trust.successor import Successor
 from ch_sink.trust.swap import Exchange
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.choose import some
+from tests.support.hand import OWN, delete, insert, row, update
 from tests.support.hand_commands import Hand, hand, made, with_policy
 from tests.support.hand_steps import EVENTS, Rows, comment_of, killed, left_tables, position
-from tests.support.hand_tables import OWN, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 

@@ -15,9 +15,9 @@ from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from tests.support.endpoint import settings_for
+from tests.support.hand import delete, insert, row
 from tests.support.hand_commands import Hand
-from tests.support.hand_letters import BIG, WideRows, lettered
-from tests.support.hand_tables import delete, insert, row
+from tests.support.hand_steps import BIG, WideRows, lettered
 from tests.support.rights import Limited
 from tests.support.sink import ROOT
 

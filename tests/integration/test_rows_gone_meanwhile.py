@@ -6,9 +6,9 @@ from ch_sink.clickhouse import Client
 from ch_sink.trust.report import Report
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import FOUND, verified
+from tests.support.hand import insert
 from tests.support.hand_commands import hand
 from tests.support.hand_steps import lose, plant
-from tests.support.hand_tables import insert
 
 pytestmark = pytest.mark.integration
 

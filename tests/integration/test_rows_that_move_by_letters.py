@@ -8,9 +8,8 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from tests.support.choose import each_value
-from tests.support.hand import Event
+from tests.support.hand import OWN, Event, delete, insert, row, update
 from tests.support.hand_commands import Hand, made
-from tests.support.hand_tables import OWN, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 

@@ -3,8 +3,7 @@
 import pytest
 
 from ch_sink.testing import Killed
-from tests.support.hand import postgres
-from tests.support.hand_tables import Make, each_engine, insert, key, row
+from tests.support.hand import Make, each_engine, insert, key, postgres, row
 
 pytestmark = pytest.mark.integration
 

@@ -18,10 +18,9 @@ from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from tests.support.choose import some
-from tests.support.hand import Event, mysql
+from tests.support.hand import APPEND, OWN, Event, delete, insert, mysql, row, update
 from tests.support.hand_commands import Hand, made, made_anew
 from tests.support.hand_steps import LACKS, Rows, empty, lose
-from tests.support.hand_tables import APPEND, OWN, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 

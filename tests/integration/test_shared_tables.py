@@ -12,9 +12,9 @@ from ch_sink.model.policy import policy_of
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
+from tests.support.hand import OWN, delete, insert, row
 from tests.support.hand_commands import Hand, each_of, made
 from tests.support.hand_steps import LACKS, Rows, empty, expect_refused
-from tests.support.hand_tables import OWN, delete, insert, row
 
 pytestmark = pytest.mark.integration
 

@@ -10,9 +10,8 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import LedgerConflict
 from ch_sink.testing import LocalRunner
 from tests.support.choose import some
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.hand import PLACEHOLDER, Event, delete, insert, key_change, postgres, row, update
 from tests.support.hand_commands import each_of
-from tests.support.hand_tables import delete, insert, row, update
 from tests.support.takeover import Freezing, Takeover
 
 pytestmark = pytest.mark.integration

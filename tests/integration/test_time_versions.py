@@ -4,8 +4,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
-from tests.support.hand import PLACEHOLDER, HandFed, postgres
-from tests.support.hand_tables import WINDOW, insert, key, row, update
+from tests.support.hand import PLACEHOLDER, WINDOW, HandFed, insert, key, postgres, row, update
 
 pytestmark = pytest.mark.integration
 

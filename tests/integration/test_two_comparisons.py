@@ -12,9 +12,9 @@ from ch_sink.trust.repair import repaired
 from ch_sink.trust.shadow import shadow_of, shadow_tables
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
+from tests.support.hand import insert
 from tests.support.hand_commands import Hand, hand
 from tests.support.hand_steps import lose
-from tests.support.hand_tables import insert
 
 pytestmark = pytest.mark.integration
 

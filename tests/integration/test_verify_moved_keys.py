@@ -11,10 +11,9 @@ from ch_sink.model.policy import policy_of
 from ch_sink.testing import MemoryTopic
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.hand import ENGINES, OWN, PLACEHOLDER, Event, key, key_change, postgres, row
 from tests.support.hand_commands import Hand, each_of, hand, made
 from tests.support.hand_steps import Rows, lose
-from tests.support.hand_tables import ENGINES, OWN, key, row
 
 pytestmark = pytest.mark.integration
 

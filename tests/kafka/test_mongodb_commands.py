@@ -8,9 +8,9 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
-from tests.support.collection import draw_collection
 from tests.support.hand import Event
 from tests.support.kafka import fresh_topic, produce, recorded
+from tests.support.mongodb import draw_collection
 from tests.support.sink import config_file, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]

@@ -18,13 +18,11 @@ from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.trust import continuous
-from tests.support.collection import draw_collection
 from tests.support.hand import Event
-from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce, recorded
 from tests.support.mongo_server import MongoServer
-from tests.support.mongodb import event, key_of, sample
-from tests.support.sink import config_file, inside
+from tests.support.mongodb import draw_collection, event, key_of, sample
+from tests.support.sink import config_file, inside, run_inline
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 

@@ -9,10 +9,9 @@ import json
 import pytest
 
 from ch_sink.trust import continuous
+from tests.support.documents import CUSTOMERS, SQLSERVER_TRUTH, SqlServerSamples, sqlserver
 from tests.support.sink import inside
-from tests.support.sqlserver_database import Table
-from tests.support.sqlserver_stand import SqlServerStand
-from tests.support.sqlserver_stream import CUSTOMERS, SQLSERVER_TRUTH, SqlServerSamples, sqlserver
+from tests.support.sqlserver_database import SqlServerStand, Table
 
 LOG_END = "00000029:00000010:0004"
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]

@@ -10,10 +10,8 @@ import pytest
 
 from tests.model import Knobs, draw_history
 from tests.model.shapes import SHAPES, Layout
-from tests.support.sqlserver_database import Table
-from tests.support.sqlserver_stand import SqlServerStand
-from tests.support.sqlserver_stream import SqlServerSamples
-from tests.support.sqlserver_values import VALUES
+from tests.support.documents import SqlServerSamples
+from tests.support.sqlserver_database import VALUES, SqlServerStand, Table
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 

@@ -13,7 +13,7 @@ from ch_sink.table.views import moments_of
 from tests.model import LAYOUTS, History, Knobs, draw_history, draw_plan
 from tests.model.events import Event
 from tests.model.shapes import Key
-from tests.support.engine_table import EngineRun, EngineTable
+from tests.support.fault_scripts_engine import EngineRun, EngineTable
 
 pytestmark = pytest.mark.integration
 

@@ -23,7 +23,7 @@ from ch_sink.trust.removal import delete_rows
 from ch_sink.trust.subject import Subject
 from tests.model.reference import difference
 from tests.support.cases import Case, drawn
-from tests.support.engine_table import EngineRun
+from tests.support.fault_scripts_engine import EngineRun
 from tests.support.harness import batches_of, topic_of
 from tests.support.trust import TopicInMemory
 

@@ -15,8 +15,6 @@ from ch_sink.local.ports import free_port
 from ch_sink.spark.installed import find_java, prepared_home
 from tests.support.sink import ROOT
 
-__all__ = ["connect"]
-
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _SECONDS = 120.0
 

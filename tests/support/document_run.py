@@ -16,8 +16,6 @@ from ch_sink.types.column import Column
 from tests.support.hand import Event
 from tests.support.harness import ENGINES
 
-__all__ = ["DocumentRun", "document_table"]
-
 
 def document_table(
     columns: Sequence[Column], engine: str = "replacing", key: str = "_id", version: str = "UInt128"

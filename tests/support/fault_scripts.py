@@ -30,18 +30,6 @@ from ch_sink.types.arrow import arrow_type
 from tests.support.cases import Case, drawn, faults_of_run
 from tests.support.harness import ENGINES, Run, batches_of, target_table
 
-__all__ = [
-    "SWAPS",
-    "Script",
-    "Surroundings",
-    "draw_script",
-    "faults_of_script",
-    "run_script",
-    "scripts",
-    "shrunk",
-    "stored_twice",
-]
-
 KINDS: Mapping[What, int] = {
     "kill": 6,
     "no answer": 4,

@@ -21,26 +21,10 @@ from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Options, Subject, filled_columns
 from ch_sink.trust.verify import verified
 from tests.support.choose import some
-from tests.support.hand import Event
-from tests.support.hand_tables import APPEND, OWN, WINDOW, insert
+from tests.support.hand import APPEND, OWN, WINDOW, Event, insert
 from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
 from tests.support.trust import TopicInMemory
-
-__all__ = [
-    "MARKING",
-    "TIMED",
-    "Hand",
-    "each_of",
-    "final_by_default",
-    "hand",
-    "made",
-    "made_anew",
-    "records",
-    "recreated",
-    "timed",
-    "with_policy",
-]
 
 Found = tuple[int, int, int]
 """Rows that are missing, extra and different."""

@@ -26,8 +26,6 @@ from ch_sink.testing import MemoryStream, MemoryStreamStates, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 
-__all__ = ["InlineLanes", "MemoryJob"]
-
 _AT_ONCE = Flush()
 TABLE = document_table((Column("id", "Int64"),), "replacing", "id")
 

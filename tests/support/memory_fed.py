@@ -18,8 +18,6 @@ from tests.support.hand import Event
 from tests.support.rollups import with_rollups
 from tests.support.small import records_of
 
-__all__ = ["NOTHING", "MemoryFed"]
-
 NOTHING = Records("t", 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])
 
 

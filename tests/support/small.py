@@ -33,8 +33,6 @@ from ch_sink.types.column import Column
 from tests.support.hand import Event
 from tests.support.harness import ENGINES
 
-__all__ = ["Small", "Step", "records_of", "rows"]
-
 
 def records_of(events: Sequence[Event], first: int = 0) -> Records:
     """The events at offsets from ``first`` on."""

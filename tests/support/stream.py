@@ -33,8 +33,6 @@ from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.fixtures import as_records, partitions, registry, topic_of, topics
 
-__all__ = ["Feed", "make_table", "schema_of", "typed_stream"]
-
 
 def typed_stream(stream: str, table: str) -> str:
     """The stream with schemas that has this table: plain JSON takes its types from there.

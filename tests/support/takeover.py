@@ -33,10 +33,7 @@ from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
 from ch_sink.table.views import view_of
 from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryTopic
-from tests.support.hand import Event
-from tests.support.hand_tables import APPEND, OWN
-
-__all__ = ["Freezing", "Takeover"]
+from tests.support.hand import APPEND, OWN, Event
 
 _numbers = count(1)
 

@@ -17,7 +17,7 @@ from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types import clickhouse_type
 from ch_sink.types.column import Column
 from tests.support.avro import ID, TABLE, Topic, envelope, event, records
-from tests.support.avro_bytes import Branch, encoded
+from tests.support.avro_fuzz import Branch, encoded
 from tests.support.decoding import replacing
 
 MOMENT = {"type": "long", "logicalType": "timestamp-millis"}

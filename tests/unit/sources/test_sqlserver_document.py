@@ -7,8 +7,17 @@ import pytest
 from ch_sink.model.change import Skipped
 from tests.model.shapes import Layout
 from tests.support.choose import each_value
-from tests.support.documents import KEYED, decode, faults_of, sample
-from tests.support.sqlserver_stream import BY_NAME, CUSTOMERS, SQLSERVER_TRUTH, Encoding, sqlserver
+from tests.support.documents import (
+    BY_NAME,
+    CUSTOMERS,
+    KEYED,
+    SQLSERVER_TRUTH,
+    Encoding,
+    decode,
+    faults_of,
+    sample,
+    sqlserver,
+)
 
 SEEDS = range(3)
 
