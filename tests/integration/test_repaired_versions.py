@@ -10,21 +10,15 @@ from ch_sink.trust import repair
 from ch_sink.trust.erase import erased
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.repair import repaired
-from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, states_at
-from tests.support.hand import Event, delete, insert, row, update
-from tests.support.hand_commands import MARKING, Hand, each_of, hand
+from tests.support.hand import Event, delete, insert, row
+from tests.support.hand_commands import MARKING, each_of, hand
 from tests.support.hand_steps import (
     EVENTS,
-    LACKS,
     Rows,
-    backup,
-    expect_refused,
     killed,
     lose,
-    put_back,
     repaired_from_source,
-    restore,
 )
 
 pytestmark = pytest.mark.integration
@@ -108,22 +102,6 @@ def test_a_later_change_of_a_database_that_had_sent_nothing_wins(client: Client,
     assert it.view() == [(1, "a"), (2, "bb")]
 
 
-@each_of("engine", [*MARKING, "versioned"], "replacing")
-@pytest.mark.parametrize("more", [{}, {"version_strategy": "kafka_offset"}], ids=["positions", "offsets"])
-@each_of("now", [[(6, "z")], []], [])
-def test_a_repair_wins_over_the_last_change_that_the_table_had_lost(
-    client: Client, database: str, engine: str, now: list[Row], more: dict[str, str]
-) -> None:
-    events = [insert(1, "a", 10), insert(6, "x", 100), update(row(6, "x"), row(6, "y"), 110)]
-    it = hand(client, database, engine, events, **more)
-    it.read((0, 2))
-    backup(it)
-    it.read((0, 3))
-    put_back(it, 6)
-    repaired_from_source(it, (1, "a"), *now)
-    assert it.view() == [(1, "a"), *now]
-
-
 def test_rows_of_another_stream_do_not_count_as_left_by_an_erasure(client: Client, database: str) -> None:
     it = hand(client, database, "replacing", [*EVENTS, delete(row(5, "e"), 150)])
     it.read((0, 2), (0, 6))
@@ -139,16 +117,6 @@ def test_rows_of_another_stream_do_not_count_as_left_by_an_erasure(client: Clien
     assert it.feed.book._book.results == results
 
 
-def filled_anew(it: Hand, then: list[Row]) -> None:
-    """The remedy that the error names."""
-    it.source = Rows(then)
-    resynced(it.refill, apply=True)
-    it.read_all()
-    assert it.view() == then
-    assert it.verify_source() == (0, 0, 0)
-    it.read_all()
-
-
 @each_of("engine", MARKING, "replacing")
 def test_a_repair_that_wrote_nothing_stops_no_stream(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
@@ -160,42 +128,3 @@ def test_a_repair_that_wrote_nothing_stops_no_stream(
         repaired(it.subject, Options(patience=0, against="source"), apply=True)
     it.read_all()
     assert it.view() == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
-
-
-@each_of("engine", MARKING, "replacing")
-def test_a_table_of_after_a_repair_is_restored(client: Client, database: str, engine: str) -> None:
-    it = hand(client, database, engine, FOUR)
-    it.read((0, 2))
-    repaired_from_source(it, (1, "a"), (2, "z"))
-    backup(it)
-    it.feed.at = {0: 2}
-    it.read((0, 4))
-    restore(it)
-    expect_refused(it, LACKS, "resync CONFIG --apply`")
-    filled_anew(it, [(1, "a"), (2, "z"), (3, "c"), (4, "d")])
-
-
-@each_of("engine", MARKING, "replacing")
-def test_a_table_that_lost_its_newest_row_after_a_repair(client: Client, database: str, engine: str) -> None:
-    """The repaired row is below the last change of the partition that lags; the newest row is lost."""
-    other = [insert(6, "x", 100), update(row(6, "x"), row(6, "y"), 110), insert(7, "q", 120)]
-    it = hand(client, database, engine, [insert(1, "a", 10)], other)
-    it.read((0, 1), (1, 2))
-    it.read((1, 3))
-    repaired_from_source(it, (1, "a"), (7, "q"))
-    lose(it, 7)
-    expect_refused(it, LACKS, "resync CONFIG --apply`")
-    filled_anew(it, [(1, "a"), (7, "q")])
-
-
-@each_of("engine", ["replacing", "sign", "versioned"], "replacing")
-def test_a_row_that_is_repaired_from_the_topic_gets_its_own_version(client: Client, database: str, engine: str) -> None:
-    """The other partition has no record yet, so that a row of the source would get the lowest version."""
-    it = hand(client, database, engine, FOUR, [])
-    it.read_all()
-    before = it.stored()
-    lose(it, 4)
-    done = repaired(it.subject, Options(patience=0), apply=True)
-    assert (done.rows, done.left) == (1, 0)
-    assert it.stored() == before
-    it.read_all()

@@ -9,12 +9,19 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
+from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
-from tests.support.hand import OWN, delete, insert, row
-from tests.support.hand_commands import Hand, each_of, made
-from tests.support.hand_steps import LACKS, Rows, empty, expect_refused
+from tests.support.hand import APPEND, OWN, Event, delete, insert, row
+from tests.support.hand_commands import MARKING, Hand, each_of, made
+from tests.support.hand_steps import (
+    LACKS,
+    Rows,
+    empty,
+    expect_refused,
+    lose,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -70,3 +77,41 @@ def test_a_repair_of_some_rows_does_not_hide_that_others_are_lost(client: Client
     with pytest.raises(StreamFailed, match=LACKS):
         repair(it, "topic", NOW, where="id = 1")
     expect_refused(it, LACKS, "repair CONFIG --apply`")
+
+
+def of_two_topics(client: Client, database: str, engine: str, *events: Event, **policy: str) -> Hand:
+    """A stream that has read these events into a table whose highest version is that of another topic's row."""
+    clause, own = OWN.get(engine, APPEND)
+    chosen = policy_of(on_bad_record="fail", add=(("w", "'eu'"),), source_columns=("w",), **policy)
+    it = made(client, database, (clause, f"w String, {own}"), chosen, [events], "ORDER BY (w, id)")
+    it.read((0, len(events)))
+    later = "SELECT * REPLACE (7 AS id, 'us' AS w, _version + toUInt128(1000000000000000) AS _version)"
+    first = f"(SELECT * FROM {database}.t WHERE id = 1 LIMIT 1)"
+    client.command(f"INSERT INTO {database}.t {later} FROM {first}")
+    return it
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_stream_notices_lost_rows_of_its_own_below_those_of_another_topic(
+    client: Client, database: str, engine: str
+) -> None:
+    it = of_two_topics(client, database, engine, *EVENTS[:2])
+    it.read_all()
+    lose(it, 2)
+    expect_refused(it, LACKS, "repair CONFIG --apply`")
+
+
+def test_a_history_of_two_topics_that_lost_rows_of_one_stops_its_stream(client: Client, database: str) -> None:
+    it = of_two_topics(client, database, "append", *EVENTS[:2])
+    it.read_all()
+    lose(it, 2)
+    with pytest.raises(StreamFailed, match=LACKS):
+        it.read_all()
+
+
+@each_of("engine", MARKING, "sign")
+def test_a_purge_leaves_the_highest_version_of_the_streams_own_rows(client: Client, database: str, engine: str) -> None:
+    it = of_two_topics(client, database, engine, *EVENTS[:2], delete(row(2, "b"), 130), version_strategy="kafka_offset")
+    mine = replace(it.subject, key=("w", "id"), condition="w = 'eu'")
+    purged(mine, it.own, {0: 3}, apply=True, settle=0.0)
+    it.read_all()

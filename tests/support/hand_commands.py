@@ -70,6 +70,7 @@ class Hand:
     feed: Feed
     states: MemoryStreamStates = field(default_factory=MemoryStreamStates)
     source: SourceReader | None = None
+    key: tuple[str, ...] = ("id",)
 
     @property
     def subject(self) -> Subject:
@@ -77,7 +78,7 @@ class Hand:
         feed, table = self.feed, self.feed.admin.inner.detect()
         opened: Callable[[], Any] = lambda: self.source  # noqa: E731
         return Subject(
-            self.client, feed.runner.settings, table, ("id",), filled_columns(table, None), self.database,
+            self.client, feed.runner.settings, table, self.key, filled_columns(table, None), self.database,
             TopicInMemory(MemoryTopic(feed.topic, feed.records)),  # type: ignore[arg-type]
             lambda now, want: decoder_for(now, feed.policy, want_before=want),
             feed.book,
