@@ -1,3 +1,3 @@
 """The contract of the pending table on real servers."""
 
-from tests.contract.test_pending import *  # noqa: F403
+from tests.contract.test_handover import *  # noqa: F403

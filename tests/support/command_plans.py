@@ -54,6 +54,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 PLAIN: dict[str, Callable[[Hand], None]] = {
     "forget": forget, "empty": empty, "backup": backup, "restore": restore, "widen": widen,
+    "merge": lambda it: it.client.command(f"OPTIMIZE TABLE {it.database}.t FINAL"),
 }  # fmt: skip
 """Steps that are said in one word."""
 _EVENT = re.compile(
@@ -301,9 +302,6 @@ class Plan:
     def do_sql(self, *words: str) -> None:
         sql = re.sub(r"\bt\b", f"{self.it.database}.t", " ".join(words), count=2)
         self.it.client.command(sql, settings={"mutations_sync": 2, "insert_deduplicate": 0})
-
-    def do_merge(self) -> None:
-        self.it.client.command(f"OPTIMIZE TABLE {self.it.database}.t FINAL")
 
     # Commands
 
