@@ -33,8 +33,8 @@ from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RegisteredSchema
 from ch_sink.table.model import TargetTable
-from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
+from tests.support.memory_stream import MemoryRegistry
 
 __all__ = ["decoding", "main"]
 

@@ -82,7 +82,10 @@ def test_systemd_accepts_the_unit_of_the_operations_page(tmp_path: Path) -> None
     assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("page", ["architecture.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["architecture.md", "CONTRIBUTING.md", *sorted(f"internals/{p.name}" for p in (ROOT / "docs/internals").iterdir())],
+)
 def test_files_that_a_page_names_exist(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     named = re.findall(r"`((?:ch_sink|tests|sql|docs|[a-z]+)/[a-z0-9_/]+\.(?:py|sql|md))`", text)

@@ -143,9 +143,7 @@ def test_the_wheel_holds_the_sql_templates_and_is_typed(tmp_path):
     assert {"ch_sink/py.typed", "pyspark_ch_sink.py"} <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
     # The installed package finds its templates without the checkout.
-    code = (
-        "from ch_sink.table import templates as t; import ch_sink; print(ch_sink.__file__, len(t.template('ledger')))"
-    )
+    code = "from ch_sink.table import views as t; import ch_sink; print(ch_sink.__file__, len(t.template('ledger')))"
     shown = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

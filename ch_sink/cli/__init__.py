@@ -1,4 +1,4 @@
-"""The command line: one module per command; everything is printed through one Output."""
+"""The command line: commands that are used together are in one module; everything is printed through one Output."""
 
 import sys
 from collections.abc import Sequence

@@ -8,19 +8,14 @@ import typer
 from typer.core import TyperGroup
 
 import ch_sink
-from ch_sink.cli.check import check
 from ch_sink.cli.dead_letters import dead_letters
-from ch_sink.cli.demo import demo
+from ch_sink.cli.demo import demo, server
 from ch_sink.cli.explain import explain
-from ch_sink.cli.init import init
+from ch_sink.cli.init import check, init
 from ch_sink.cli.options import Command
 from ch_sink.cli.output import Output
-from ch_sink.cli.pause import pause, resume
-from ch_sink.cli.purge import purge
-from ch_sink.cli.repair import repair
-from ch_sink.cli.resync import resync
-from ch_sink.cli.run import run
-from ch_sink.cli.server import server
+from ch_sink.cli.repair import purge, repair, resync
+from ch_sink.cli.run import pause, resume, run
 from ch_sink.cli.status import status
 from ch_sink.cli.verify import verify
 from ch_sink.errors import ChSinkError

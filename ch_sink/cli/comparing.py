@@ -14,7 +14,7 @@ import typer
 from ch_sink.cli.options import expecting_a_ledger
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError, StreamsFailed
-from ch_sink.observe.step import Step
+from ch_sink.observe.logs import Step
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
@@ -33,8 +33,7 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="source|topic",
-        help="Reference to compare with: the database in the section source, which is the default if the file has one, "
-        "or the topic.",
+        help="The reference: the database in the section source, the default if the file has one, or the topic.",
         show_default=False,
     ),
 ]

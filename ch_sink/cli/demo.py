@@ -1,5 +1,7 @@
-"""``ch_sink demo``: recorded MariaDB and PostgreSQL streams into ClickHouse tables, compared with their source."""
+"""``ch_sink demo``: recorded streams into ClickHouse tables, compared with their source; ``ch_sink server``."""
 
+import logging
+import os
 import shutil
 import tempfile
 import time
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ch_sink.local.demo import DemoStream
     from ch_sink.local.kafka.broker import LocalKafka
     from ch_sink.wiring.process import Stop
+
 
 _SHOWN = 4
 """Rows of each table that are printed."""
@@ -259,3 +262,31 @@ def _short(cell: str | None) -> str:
         return "NULL"
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in cell[:_WIDTH])
     return text if len(cell) <= _WIDTH else f"{text[: _WIDTH - 12]}… ({len(cell)} characters)"
+
+
+def server(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Port to listen on; 0 takes a free one.", min=0, max=65535)
+    ] = 8123,
+    path: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the tables; created if missing.")] = Path(
+        "./clickhouse"
+    ),
+    user: Annotated[str, typer.Option(metavar="NAME", help="User name that clients log in with.")] = "default",
+) -> None:
+    """Serve ClickHouse's HTTP interface from an embedded engine, to try ch_sink without a server.
+
+    Clients authenticate with the password in the environment variable CH_SINK_SERVER_PASSWORD.
+    """
+    from ch_sink.local.clickhouse.server import ClickHouseEndpoint, run
+
+    logging.getLogger("ch_sink.local").setLevel(logging.INFO)
+    stop: Stop = context.obj
+
+    def ready(endpoint: ClickHouseEndpoint) -> None:
+        stop.expected = True
+        Output().note(f"ClickHouse {endpoint.engine.version} at {endpoint.url}, data in {endpoint.engine.path}")
+
+    password = os.environ.get("CH_SINK_SERVER_PASSWORD", "")
+    run(ClickHouseEndpoint(path.resolve(), host, port, user, password), stop.event, on_ready=ready)

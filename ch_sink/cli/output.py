@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ch_sink.errors import ChSinkError
-from ch_sink.observe.step import Step
+from ch_sink.observe.logs import Step
 from ch_sink.wiring.process import Stop
 
 Level = Literal["ok", "warn", "fail"]

@@ -14,7 +14,7 @@ from ch_sink.errors import ChSinkError, LedgerConflict, StreamFailed
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
-    from ch_sink.observe.live import Live
+    from ch_sink.observe.job_view import Live
 
 log = logging.getLogger("ch_sink")
 

@@ -1,17 +1,42 @@
-"""``ch_sink repair``: tables are made equal to their source."""
+"""The commands that put tables right: ``repair`` by row, ``resync`` as a whole, ``purge`` of what was deleted."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ch_sink.cli.comparing import Against, EachStream, Examples, Parallel, Patience, Where, case_of, options_of, say_to
-from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, key_of, load_all
+from ch_sink.cli.comparing import (
+    Against,
+    EachStream,
+    Examples,
+    Parallel,
+    Patience,
+    Where,
+    case_of,
+    options_of,
+    say_to,
+    truth_of,
+)
+from ch_sink.cli.options import (
+    AsJson,
+    ConfigFiles,
+    Only,
+    Overrides,
+    expecting_a_ledger,
+    key_of,
+    load_all,
+    one_stream,
+)
 from ch_sink.cli.output import Output
-from ch_sink.errors import ConfigError
+from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.model.address import counted, grouped
+from ch_sink.observe.logs import Step
 
 if TYPE_CHECKING:
+    from ch_sink.config import Config
     from ch_sink.trust.repair import Repaired
+    from ch_sink.trust.resync import Resynced
 
 
 def repair(
@@ -69,8 +94,6 @@ def repair(
 
 
 def _outcome(done: "Repaired") -> list[str]:
-    from ch_sink.model.address import counted
-
     said = []
     if done.rows:
         rows = counted(done.rows, "row")
@@ -85,3 +108,172 @@ def _outcome(done: "Repaired") -> list[str]:
         ),
     )
     return [*said, *(f"  {counted(number, 'row')} {text}" for number, text in outcomes if number)]
+
+
+Apply = Annotated[bool, typer.Option("--apply", help="Fill the table; without it, only show what would be done.")]
+Into = Annotated[
+    str,
+    typer.Option(
+        "--into",
+        metavar="TABLE",
+        help="Fill this empty table instead, and leave the stream's table as it is.",
+        show_default=False,
+    ),
+]
+
+
+def resync(
+    context: typer.Context,
+    configs: ConfigFiles,
+    against: Against = "",
+    into: Into = "",
+    apply: Apply = False,
+    patience: Patience = 30.0,
+    only: Only = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fill tables from the source or the topic, and swap them in, while the stream and readers continue.
+
+    Nothing is written without --apply. A new table is filled beside the old one and takes its place in one step. Its
+    engine, columns, order_by, partition_by and ttl are those of the file, so resync can also give a table another
+    shape. Before the first run, it can load the rows that the source already has, in place of a connector's snapshot.
+    """
+    from ch_sink.trust.resync import resynced
+    from ch_sink.trust.wiring import refill_of
+
+    out = Output(as_json=as_json)
+    documents: list[dict[str, Any]] = []
+    streams = load_all(out, configs, overrides, only)
+    if into:
+        streams = one_stream(streams, configs[0])
+    each = EachStream(out, streams)
+    with out.documenting(context.obj, lambda: {"streams": [*documents, *each.documents()]}):
+        for config in each.streams:
+            chosen = truth_of(config, against)
+            with each.guard(config):
+                refill = refill_of(config, patience, context.obj.check)
+                done = resynced(
+                    refill,
+                    apply=apply,
+                    against=chosen,
+                    into=into,
+                    say=lambda text: out.doing(text) if isinstance(text, Step) else out.note(text),
+                )
+                documents.append(done.as_json())
+                for line in _planned(done, chosen) if not apply else _done(done, into):
+                    out.say(line)
+    each.expect_all()
+    if any(one["lacking"] for one in documents):
+        raise typer.Exit(1)
+
+
+def _planned(done: "Resynced", against: str) -> Iterator[str]:
+    what = counted(done.rows, "row" if against == "source" else "offset")
+    has = counted(done.before, "row")
+    yield f"{done.table}: has {has}, would be filled from {what} of the {against}; add --apply to do it"
+    if done.size:
+        yield f"needs room for a second table; the present one takes {done.size / 2**20:,.1f} MiB"
+    yield from (f"  {change}" for change in done.shape)
+
+
+def _done(done: "Resynced", into: str) -> Iterator[str]:
+    if into:
+        yield f"{done.table}: {counted(done.rows, 'row')}"
+    elif done.start:
+        places = ", ".join(f"{offset} of partition {p}" for p, offset in sorted(done.start.items()))
+        yield f"{done.table}: {counted(done.rows, 'row')}; the stream continues at offset {places}"
+    else:
+        yield (
+            f"{done.table}: {counted(done.rows, 'row')}, {grouped(done.before)} before; "
+            f"the stream paused for {done.paused:.1f} seconds"
+        )
+    yield from (f"  {change}" for change in done.shape)
+
+
+def purge(
+    configs: ConfigFiles,
+    apply: Annotated[bool, typer.Option("--apply", help="Remove the rows; without it, only count them.")] = False,
+    key: Annotated[
+        str,
+        typer.Option(
+            "--key",
+            metavar="JSON",
+            help="Remove everything stored of one key, such as '{\"id\": 7}', whatever its age.",
+            show_default=False,
+        ),
+    ] = "",
+    live: Annotated[
+        bool, typer.Option("--live", help="With --key: remove the row even if the source has not deleted it.")
+    ] = False,
+    only: Only = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove from the disk the rows that were deleted longer ago than purge_after.
+
+    A deleted row stays while an older change could still arrive. With --key, everything stored of one key is
+    removed, and the result lists what the command cannot reach. Exit code 1 if refused.
+    """
+    from ch_sink.trust.purge import purge_stream
+
+    out = Output(as_json=as_json)
+    streams = load_all(out, configs, overrides, only)
+    if key:
+        [chosen] = one_stream(streams, configs[0])
+        _erase(out, chosen, key, apply=apply, live=live)
+        return
+    if live:
+        raise ConfigError("--live needs --key", hint="Omit it, or name the key with --key.")
+    documents: list[dict[str, Any]] = []
+    refused = False
+    for config in streams:
+        if config.purge_after is None:
+            raise ConfigError(
+                f"stream {config.stream_name!r} has no purge_after",
+                hint="Set how old deleted rows must be: `purge_after: 30d` in the file, or --set purge_after=30d.",
+            )
+        try:
+            with expecting_a_ledger(config):
+                done = purge_stream(config, apply=apply, say=say_to(out))
+        except ChSinkError as error:
+            out.progress_done()
+            if as_json:
+                documents.append({"stream": config.stream_name, "refused": error.message})
+            out.error(error, debug=False)
+            refused = True
+            continue
+        out.progress_done()
+        documents.append(done.as_json())
+        verb = "removed" if apply else "would remove"
+        more = "" if apply or not done.rows else "; add --apply to remove"
+        out.say(f"{done.stream}: {verb} {counted(done.rows, 'row')} of {done.table}{more}")
+        if done.note:
+            out.say(f"  {done.note}")
+    out.document({"streams": documents})
+    if refused:
+        raise typer.Exit(1)
+
+
+def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) -> None:
+    from ch_sink.trust.erase import erased
+    from ch_sink.trust.own_tables import own_tables
+    from ch_sink.trust.wiring import subject_of
+
+    given = key_of(key)
+    if live and config.rollups:
+        raise ConfigError(
+            "--live would leave the row's values in its rollups",
+            hint="Delete the row in the source, and purge the key once the stream has applied that.",
+        )
+    with expecting_a_ledger(config):
+        subject = subject_of(config)
+        own = own_tables(config, subject.client)
+        done = erased(subject, own, given, apply=apply, live=live, say=say_to(out))
+    out.progress_done()
+    out.table(("table", "removed" if apply else "rows"), list(done.rows.items()))
+    for line in done.remains:
+        out.say(line)
+    if not apply and any(done.rows.values()):
+        out.say("nothing was removed; add --apply to do it")
+    out.document(done.as_json())

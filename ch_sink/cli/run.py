@@ -1,12 +1,15 @@
-"""``ch_sink run``: the streams of these configurations in one Spark application."""
+"""``ch_sink run``: the streams of files in one Spark application; ``pause`` and ``resume`` of them."""
 
+import getpass
 import logging
+import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +19,8 @@ from ch_sink.cli.options import (
     Only,
     Overrides,
     expect_some,
+    expecting_a_ledger,
+    load_all,
     load_jobs,
     streams_again,
     watch_topics,
@@ -28,11 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ch_sink.config import Config
-    from ch_sink.observe.live import Live
+    from ch_sink.observe.job_view import Live
     from ch_sink.observe.stream import StreamSummary
     from ch_sink.spark.job import JobEnd
     from ch_sink.spark.session import JvmStart
     from ch_sink.wiring.process import Stop
+
 
 log = logging.getLogger("ch_sink")
 
@@ -102,8 +108,7 @@ def run(
     if verbose and quiet:
         raise ConfigError("--verbose and --quiet exclude each other", hint="Use one of them.")
     from ch_sink.cli.screen import LogOptions, shown
-    from ch_sink.observe.job_view import JobWatch
-    from ch_sink.observe.live import Live
+    from ch_sink.observe.job_view import JobWatch, Live
 
     out, stop = Output(as_json=as_json), context.obj
     watch = JobWatch("reading the configuration")
@@ -277,3 +282,51 @@ def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
             out.warn(
                 f"{s.table}: {number} of {grouped(s.counts.records)} became dead letters; `ch_sink check` says why"
             )
+
+
+def pause(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Pause streams: the running batch ends, and no other begins, not even after a restart.
+
+    Works from any host, whether or not a job runs. `ch_sink resume` ends the pause.
+    """
+    _ask("pause", configs, only, overrides, Output(as_json=as_json))
+
+
+def resume(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Resume streams that are paused or stopped, and let waiting ones try again at once.
+
+    Works from any host. If no job runs, the streams continue when the next one starts.
+    """
+    _ask("resume", configs, only, overrides, Output(as_json=as_json))
+
+
+def _ask(
+    wanted: Literal["pause", "resume"],
+    files: list[Path],
+    only: str | None,
+    overrides: list[str] | None,
+    out: Output,
+) -> None:
+    from ch_sink.discovery.wiring import states_by_ledger
+    from ch_sink.ports import Request
+    from ch_sink.stream.standing import seen_from_outside
+
+    configs = load_all(out, files, overrides, only, recorded=True)
+    request = Request(wanted, f"{getpass.getuser()}@{socket.gethostname()}", time.time())
+    done: list[dict[str, str]] = []
+    for states, streams in states_by_ledger(configs):
+        before = states.read([c.stream_name for c in streams])
+        with expecting_a_ledger(streams[0]):
+            states.ask({c.stream_name: request for c in streams})
+        done += [
+            {
+                "stream": c.stream_name,
+                "topic": c.kafka.topic,
+                "requested": wanted,
+                "before": seen_from_outside(before[c.stream_name]).state,
+            }
+            for c in streams
+        ]
+    for entry in done:
+        out.say(f"{entry['stream']}: {wanted} requested, was {entry['before']}")
+    out.document({"streams": done})

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
+from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import Counts
-from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import (
     Claim,
     Execution,

@@ -19,11 +19,10 @@ from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable,
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.ports import Fence
-from ch_sink.table.ddl import Statement, views_of
+from ch_sink.table.ddl import Statement, own_rows, truncate_statement, views_of
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.table.truncate import own_rows, truncate_statement
 from ch_sink.table.views import CURRENT, MOMENTS, Shown, stale
 from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type

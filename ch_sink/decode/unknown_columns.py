@@ -15,9 +15,8 @@ from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.build import default_sql
 from ch_sink.types.chtype import parse_type, widened
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, counts, held, natural, out_of_range, unit
 from ch_sink.types.connect import SourceType
-from ch_sink.types.holding import counts, held, natural, out_of_range, unit
 
 _MOST_VALUES = 1000
 """How many values are examined to find the type of a schemaless field."""

@@ -24,9 +24,8 @@ from ch_sink.discovery.connector_findings import (
     partition_finding,
     source_finding,
 )
-from ch_sink.discovery.init_plan import plan_init
+from ch_sink.discovery.init_plan import other_rows, plan_init
 from ch_sink.discovery.look import Sampled, look_into, schema_for
-from ch_sink.discovery.other_rows import other_rows
 from ch_sink.discovery.servers import replica_findings, servers_of
 from ch_sink.discovery.value_findings import computed_findings, document_findings, value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import total
-from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import (
     Claim,
     Execution,

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.key_codes import factorize, flat
-from ch_sink.merge.resolved import OUTRANKED, Merged, Resolved, Scope, System, rows_of, with_system
+from ch_sink.merge.resolved import OUTRANKED, Merged, Resolved, Scope, System, factorize, flat, rows_of, with_system
 from ch_sink.model.change import ChangeBatch, Op
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_ints

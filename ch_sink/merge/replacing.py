@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
-from ch_sink.merge.key_codes import factorize
-from ch_sink.merge.resolved import Merged, Resolved, Scope, System, rows_at, rows_of, with_system
+from ch_sink.merge.resolved import Merged, Resolved, Scope, System, factorize, rows_at, rows_of, with_system
 from ch_sink.model.change import ChangeBatch, Op
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Sequenced

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.merge.dependent import Chunk, LeftOpen, dependent_events, keys_to_look_up, states_place
-from ch_sink.merge.key_codes import KeyCodes, factorize
-from ch_sink.merge.resolved import UNSET, Bools, Pool, Resolved, Scope
+from ch_sink.merge.resolved import UNSET, Bools, KeyCodes, Pool, Resolved, Scope, factorize
 from ch_sink.merge.walk import walk
 from ch_sink.model.change import ChangeBatch, HandoverId, Op, Records
 from ch_sink.model.policy import ChangePolicy

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ch_sink.decode.mongodb import is_document_source
-from ch_sink.merge.dependent import Dependent, EventLists
+from ch_sink.merge.dependent import Dependent, EventLists, apply_updates
 from ch_sink.merge.resolved import OUTRANKED, UNSET, Resolved, Scope, Swapped
-from ch_sink.merge.updates import apply_updates
 from ch_sink.model.change import BadRecord, HandoverId, Op
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Decision

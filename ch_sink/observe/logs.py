@@ -1,11 +1,14 @@
-"""The log of a job: lines of text or JSON, the product's own and nobody else's unless asked for."""
+"""Lines that a command writes while it works: its log as text or JSON, and its progress.
+
+The log is the product's own, and nobody else's unless asked for.
+"""
 
 import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, Self
 
 Format = Literal["text", "json"]
 
@@ -78,3 +81,14 @@ def logging_to(handlers: Sequence[logging.Handler], *, level: int, libraries: bo
             logger.setLevel(was)
         for handler in handlers:
             handler.close()
+
+
+class Step(str):
+    """A line of progress that the next one replaces. ``share``: how much is done, 0 to 1; None if unknown."""
+
+    share: float | None
+
+    def __new__(cls, text: str, share: float | None = None) -> Self:
+        step = super().__new__(cls, text)
+        step.share = None if share is None else min(max(share, 0.0), 1.0)
+        return step

@@ -1,9 +1,8 @@
 """Order of changes: versions, epochs, re-delivery."""
 
-from ch_sink.model.floor import BackwardStep
+from ch_sink.model.change import BackwardStep
 from ch_sink.order.sequence import Earlier, Rules, sequence, strategy_for
-from ch_sink.order.sequenced import Decision, Sequenced, Trace
-from ch_sink.order.state import SourceState, State, is_one_of_several
+from ch_sink.order.state import Decision, Sequenced, SourceState, State, Trace, is_one_of_several
 from ch_sink.order.version import Layout, Words, layout_for
 
 __all__ = [

@@ -1,6 +1,6 @@
 """Puts the events of a chunk into source order: versions, re-delivered stretches, position regress.
 
-The rules (``docs/architecture.md``, "Order"): within a partition an event whose commit position lies below the
+The rules (``docs/internals/ordering.md``, "Order"): within a partition an event whose commit position lies below the
 highest one is either a re-delivery, proved by finding the very same record at an earlier offset, and skipped; or
 a regress of the source's positions, and the epoch rises.
 
@@ -19,13 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.model.floor import BackwardStep, Floor, Loaded
+from ch_sink.model.change import BackwardStep, ChangeBatch, Floor, Loaded, Op, Records
 from ch_sink.model.policy import VersionPolicy
-from ch_sink.order.positions import BackwardOrder, Work, forward
-from ch_sink.order.seen import Seen
-from ch_sink.order.sequenced import Sequenced, Trace
-from ch_sink.order.state import SourceState, State
+from ch_sink.order.positions import BackwardOrder, Seen, Work, forward
+from ch_sink.order.state import Sequenced, SourceState, State, Trace
 from ch_sink.order.version import Layout, Words, to_int
 from ch_sink.ports import History
 

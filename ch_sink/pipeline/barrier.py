@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import ChangeBatch, Op, UnknownColumn
-from ch_sink.model.floor import NO_FLOOR, Floor
+from ch_sink.model.change import NO_FLOOR, ChangeBatch, Floor, Op, UnknownColumn
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import POSITION_SHIFT, to_int
 from ch_sink.pipeline.target import Target

@@ -24,7 +24,7 @@ from ch_sink.merge import (
     merge_replacing,
     resolve,
 )
-from ch_sink.merge.key_codes import factorize
+from ch_sink.merge.resolved import factorize
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import to_int

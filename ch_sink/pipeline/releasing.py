@@ -12,9 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ch_sink.model.change import Records
+from ch_sink.model.change import Floor, Records
 from ch_sink.model.counts import Counts
-from ch_sink.model.floor import Floor
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.guards import Decoders, MissingAsUnknown

@@ -105,7 +105,7 @@ class Storing:
         """Store the difference in the rollups, before any row of it is stored.
 
         In this order a second execution is right: if the rollup has the difference and the table a part of it, the
-        rest has the same token here. See docs/architecture.md for attempts whose difference may be another one.
+        rest has the same token here. See docs/internals/storing.md for attempts whose difference may be another one.
         """
         rollups = self.target.table.rollups
         if not rollups or not made.inserts:

@@ -25,14 +25,17 @@ from ch_sink.ports.stores import (
     HandedOver,
     Handover,
     History,
+    Insert,
     Pending,
     PendingRecord,
     RegisteredSchema,
+    RowLookup,
     SchemaRegistry,
     StoredLetter,
+    StoredRows,
+    TableWriter,
 )
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request, StreamStates
-from ch_sink.ports.target import Insert, RowLookup, StoredRows, TableWriter
 
 __all__ = [
     "CLOCKS",

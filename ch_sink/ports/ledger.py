@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import Counts
-from ch_sink.model.floor import BackwardStep
 from ch_sink.ports.ledger_entries import (
     Claim,
     Fact,

@@ -29,8 +29,8 @@ that they do not know.
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from ch_sink.model.change import BackwardStep, Loaded
 from ch_sink.model.counts import Counts
-from ch_sink.model.floor import BackwardStep, Loaded
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from ch_sink import __version__
 from ch_sink.model.address import Address
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import StreamSummary, StreamView
 from ch_sink.serve.listener import Answer, Listener, Request
 

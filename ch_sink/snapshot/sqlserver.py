@@ -13,7 +13,7 @@ import pymssql
 
 from ch_sink.errors import ConfigError, PositionError, SourceError
 from ch_sink.snapshot.reader import NO_PROOF, Part, SourceAddress, Value, between, key_ranges
-from ch_sink.sources.change_tables import lsn
+from ch_sink.sources.logs import lsn
 
 _VERSIONS_ROWS = "SELECT snapshot_isolation_state FROM sys.databases WHERE database_id = DB_ID()"
 _COLUMNS = """

@@ -1,8 +1,7 @@
 """Source systems: positions and quirks."""
 
 from ch_sink.sources.base import FLATTENED, Flattened, Positions, RefusedConnector, Source, refusal
-from ch_sink.sources.change_tables import DB2, SQLSERVER
-from ch_sink.sources.logs import MYSQL, ORACLE, POSTGRES
+from ch_sink.sources.logs import DB2, MYSQL, ORACLE, POSTGRES, SQLSERVER
 from ch_sink.sources.unordered import MONGODB, SINGLESTORE, STATED, Other, other
 
 __all__ = [

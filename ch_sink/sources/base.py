@@ -55,69 +55,42 @@ Strategy = Literal["source_position", "kafka_offset", "stated"]
 """What orders a source's changes unless the configuration says otherwise. ``stated``: what each of them states."""
 
 
-class Source(Protocol):
-    """A source system as Debezium's connectors describe it."""
+class NoBlock(msgspec.Struct, gc=False):
+    """Nothing of the ``source`` block is read as a position."""
 
-    @property
-    def name(self) -> str: ...
 
-    @property
-    def connectors(self) -> frozenset[str]:
-        """Values of ``source.connector`` that mean this system."""
-        ...
+class Source:
+    """A source system as Debezium's connectors describe it. Each states what differs from these values."""
 
-    @property
-    def wire(self) -> type[msgspec.Struct]:
-        """The fields of the ``source`` block that the position needs."""
-        ...
-
-    @property
-    def default_strategy(self) -> Strategy: ...
-
-    @property
-    def unique_inner(self) -> bool:
-        """Whether inner positions are unique, and rise within a transaction."""
-        ...
-
-    @property
-    def inner_is_log(self) -> bool:
-        """Whether inner positions are places in the log that any other one compares with.
-
-        Then they tell what loaded rows show, since a commit position may be that of an earlier transaction.
-        """
-        ...
-
-    @property
-    def omits_values(self) -> bool:
-        """Whether unchanged values may come as the unavailable-value placeholder."""
-        ...
-
-    @property
-    def whole_before(self) -> bool:
-        """Whether a before image, if there is one, holds the whole row."""
-        ...
-
-    @property
-    def creates_new_rows(self) -> bool:
-        """Whether a create is always of a new row; else snapshots may send existing rows as creates."""
-        ...
-
-    @property
-    def deferrable(self) -> bool:
-        """Whether unique keys may be checked at the statement's or transaction's end, so that two keys can swap."""
-        ...
-
-    @property
-    def per_database(self) -> bool:
-        """Whether one connector reads several databases, each of which has positions of its own."""
-        ...
+    name: str
+    connectors: frozenset[str]
+    """Values of ``source.connector`` that mean this system."""
+    wire: type[msgspec.Struct] = NoBlock
+    """The fields of the ``source`` block that the position needs."""
+    default_strategy: Strategy = "kafka_offset"
+    unique_inner: bool = False
+    """Inner positions are unique, and rise within a transaction."""
+    inner_is_log: bool = False
+    """Inner positions are places in the log that any other one compares with. Then they tell what loaded rows show,
+    since a commit position may be that of an earlier transaction."""
+    omits_values: bool = False
+    """Unchanged values may come as the unavailable-value placeholder."""
+    whole_before: bool = False
+    """A before image, if there is one, holds the whole row."""
+    creates_new_rows: bool = False
+    """A create is always of a new row; else snapshots may send existing rows as creates."""
+    deferrable: bool = False
+    """Unique keys may be checked at the statement's or transaction's end, so that two keys can swap."""
+    per_database: bool = False
+    """One connector reads several databases, each of which has positions of its own."""
 
     def positions(self, blocks: Blocks) -> Positions:
-        """Positions from decoded ``source`` blocks.
+        """Positions from decoded ``source`` blocks: none, unless a system says otherwise.
 
         Raises PositionError, naming the field, if a number does not fit; missing or impossible ones are 0.
         """
-        ...
+        zeros = np.zeros((len(blocks), 2), dtype=np.uint64)
+        return Positions(zeros, zeros.copy(), np.zeros(len(blocks), dtype=np.bool_))
 
 
 def stream_names(names: Sequence[str | None], databases: Sequence[str | None] | None) -> list[str]:
@@ -168,10 +141,15 @@ def words(high: Words | int, low: Words) -> npt.NDArray[np.uint64]:
     return out
 
 
-def split(values: Sequence[int]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Numbers of up to 128 bits as their high and their low words."""
+def stated_positions(commit: Sequence[int], inner: Sequence[int], stated: Sequence[bool]) -> Positions:
+    """Positions from numbers of up to 128 bits."""
+    return Positions(wide(commit), wide(inner), np.array(stated, dtype=np.bool_))
+
+
+def wide(values: Sequence[int]) -> npt.NDArray[np.uint64]:
+    """Numbers of up to 128 bits as words of shape (n, 2)."""
     low = (1 << 64) - 1
-    return np.array([v >> 64 for v in values], dtype=np.uint64), np.array([v & low for v in values], dtype=np.uint64)
+    return np.array([(v >> 64, v & low) for v in values], dtype=np.uint64).reshape(-1, 2)
 
 
 _REASONS = {
@@ -202,33 +180,24 @@ FLATTENED = "flattened"
 """Connector name of flattened events; ``flattened:postgresql`` if the added fields name the source."""
 
 
-class _Nothing(msgspec.Struct, gc=False):
-    """No field at all."""
-
-
-class Flattened:
+class Flattened(Source):
     """A source whose positions are added fields, and often absent.
 
     The default strategy is the Kafka offset, whatever fields there are: a topic's versions must not change their
-    meaning when a field is added, and the null values that are deletes may carry none. What is not known of the
-    source is taken for the harder case.
+    meaning when a field is added, and the null values that are deletes may carry none. Then a create that is delivered
+    again meets its own row. What is not known of the source is taken for the harder case.
     """
 
     def __init__(self, name: str, base: Source | None) -> None:
-        """``base``: the source system, None if no field names it."""
+        """``base``: the source system, None if no field names it. Its database is not an added field."""
         self.base = base
         self.name = name
         self.connectors = frozenset((self.name,))
-        self.wire: type[msgspec.Struct] = _Nothing if base is None else base.wire
-        self.default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
         self.omits_values = base is None or base.omits_values
-        self.unique_inner = base is not None and base.unique_inner
-        self.inner_is_log = base is not None and base.inner_is_log
-        self.whole_before = base is not None and base.whole_before
-        # Ordered by offset, a create that is delivered again meets its own row.
-        self.creates_new_rows = False
         self.deferrable = base is None or base.deferrable
-        self.per_database = False  # the database is not an added field that is asked for
+        if base is not None:
+            self.wire, self.unique_inner = base.wire, base.unique_inner
+            self.inner_is_log, self.whole_before = base.inner_is_log, base.whole_before
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -237,7 +206,4 @@ class Flattened:
 
     def positions(self, blocks: Blocks) -> Positions:
         """Positions, if their fields were added; 0 and absent otherwise. Raises PositionError as the source does."""
-        if self.base is not None:
-            return self.base.positions(blocks)
-        zeros = np.zeros((len(blocks), 2), dtype=np.uint64)
-        return Positions(zeros, zeros.copy(), np.zeros(len(blocks), dtype=np.bool_))
+        return super().positions(blocks) if self.base is None else self.base.positions(blocks)

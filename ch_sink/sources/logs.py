@@ -1,7 +1,7 @@
-"""MySQL and MariaDB, PostgreSQL, Oracle: positions in the log that the database writes."""
+"""MySQL and MariaDB, PostgreSQL, Oracle, SQL Server, Db2: positions in the log that the database writes."""
 
 import re
-from typing import Literal
+from functools import lru_cache
 
 import msgspec
 import numpy as np
@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Blocks, Positions, numbers, split, texts, values, words
+from ch_sink.sources.base import Blocks, Positions, Source, Strategy, numbers, stated_positions, texts, values, words
 
 _FILE_BITS, _POS_BITS = 24, 40
+_RECENT = 64
+"""Texts of positions that are remembered: neighbours have the same ones."""
 
 
 class MySQLBlock(msgspec.Struct, gc=False):
@@ -23,7 +25,7 @@ class MySQLBlock(msgspec.Struct, gc=False):
     row: int | None = None
 
 
-class MySQL:
+class MySQL(Source):
     """Commit position: file number (24 bits), ``pos`` (40 bits). Inner position: ``pos``, ``row``.
 
     Neither GTIDs (a snapshot has none, and they do not order changes) nor ``row`` (it starts again within an event)
@@ -32,15 +34,10 @@ class MySQL:
 
     name = "mysql"
     connectors = frozenset(("mysql", "mariadb"))
-    wire: type[msgspec.Struct] = MySQLBlock
-    default_strategy: Literal["source_position", "kafka_offset"] = "source_position"
-    unique_inner = False
-    inner_is_log = False
-    omits_values = False
+    wire = MySQLBlock
+    default_strategy: Strategy = "source_position"
     whole_before = True
     creates_new_rows = True
-    deferrable = False
-    per_database = False
 
     def positions(self, blocks: Blocks) -> Positions:
         """Positions; an empty file or a missing ``pos`` is 0. Raises PositionError for a number that does not fit."""
@@ -103,7 +100,7 @@ class PostgresBlock(msgspec.Struct, gc=False):
     sequence: str | None = None
 
 
-class PostgreSQL:
+class PostgreSQL(Source):
     """Commit position: the first element of ``sequence``, the LSN of the last commit. Inner position: ``lsn``.
 
     ``lsn`` cannot order changes: transactions overlap in the log, and a snapshot holds old rows at a high LSN.
@@ -113,29 +110,20 @@ class PostgreSQL:
 
     name = "postgresql"
     connectors = frozenset(("postgresql",))
-    wire: type[msgspec.Struct] = PostgresBlock
-    default_strategy: Literal["source_position", "kafka_offset"] = "source_position"
+    wire = PostgresBlock
+    default_strategy: Strategy = "source_position"
     unique_inner = True
     inner_is_log = True
     omits_values = True
-    whole_before = False
     creates_new_rows = True
     deferrable = True
-    per_database = False
 
     def positions(self, blocks: Blocks) -> Positions:
         """Positions; a missing or negative ``lsn`` is 0. Raises PositionError for what is not an LSN."""
         stated = _commits(texts(blocks, "sequence"))
         if stated is None:
-            known: dict[str | None, int] = {}
-            commits: list[int] = []
-            for text in values(blocks, "sequence"):
-                head = text.partition(",")[0] if text else None
-                commit = known.get(head)
-                if commit is None:
-                    commit = known[head] = _first(head)
-                commits.append(commit)
-            stated = np.array(commits, dtype=np.uint64)
+            heads = [text.partition(",")[0] if text else "" for text in values(blocks, "sequence")]
+            stated = np.array([_first(head) for head in heads], dtype=np.uint64)
         try:
             lsns = np.maximum(numbers(blocks, "lsn"), 0).astype(np.uint64)
         except OverflowError:
@@ -163,7 +151,8 @@ def _commits(sequences: pa.Array | None) -> npt.NDArray[np.uint64] | None:
 _FIRST = re.compile(r'\s*+\[\s*+(?:null|"?(-?\d{1,20})"?)?\s*+\]?\s*+', re.ASCII)
 
 
-def _first(head: str | None) -> int:
+@lru_cache(_RECENT)
+def _first(head: str) -> int:
     """The first element of ``sequence``, given its text up to the comma; 0 if there is none."""
     if not head:
         return 0
@@ -189,7 +178,7 @@ class OracleBlock(msgspec.Struct, gc=False):
     ssn: int | str | None = None
 
 
-class Oracle:
+class Oracle(Source):
     """Commit position: ``commit_scn``, with XStream the one that begins ``lcr_position``. Inner position: ``scn``,
     then the place of the redo record (``rs_id``, ``ssn``) or of the logical change record.
 
@@ -200,28 +189,20 @@ class Oracle:
 
     name = "oracle"
     connectors = frozenset(("oracle",))
-    wire: type[msgspec.Struct] = OracleBlock
-    default_strategy: Literal["source_position", "kafka_offset"] = "source_position"
+    wire = OracleBlock
+    default_strategy: Strategy = "source_position"
     unique_inner = True
-    inner_is_log = False
     omits_values = True
-    whole_before = False
     creates_new_rows = True
     deferrable = True
-    per_database = False
 
     def positions(self, blocks: Blocks) -> Positions:
         """Positions; a missing SCN is 0. Raises PositionError for a malformed one."""
-        known: dict[str | int | None, int] = {None: 0}
         commit: list[int] = []
         stated: list[bool] = []
         inner: list[int] = []
         for block in blocks:
-            text = block.commit_scn
-            at = known.get(text)
-            if at is None:
-                at = known[text] = _scn(text, "commit_scn")
-            scn = _scn(block.scn, "scn")
+            at, scn = _scn(block.commit_scn, "commit_scn"), _scn(block.scn, "scn")
             place = _place(block.rs_id, block.ssn)
             if block.lcr_position:
                 lcr = _lcr(block.lcr_position)
@@ -229,9 +210,10 @@ class Oracle:
             commit.append(at or scn)
             stated.append(at != 0)
             inner.append(scn << 64 | place)
-        return Positions(words(0, split(commit)[1]), words(*split(inner)), np.array(stated, dtype=np.bool_))
+        return stated_positions(commit, inner, stated)
 
 
+@lru_cache(_RECENT, typed=True)
 def _scn(value: str | int | None, field: str) -> int:
     """An SCN; 0 for none (``null`` in some versions)."""
     if value is None or value in ("", "null"):
@@ -285,3 +267,129 @@ def _lcr(text: str) -> tuple[int, int, int]:
 
 
 ORACLE = Oracle()
+
+
+class SQLServerBlock(msgspec.Struct, gc=False):
+    """The ``source`` block's position: two log sequence numbers and the event's number at its LSN."""
+
+    commit_lsn: str | None = None
+    change_lsn: str | None = None
+    event_serial_no: int | str | None = None
+
+
+class SQLServer(Source):
+    """Commit position: ``commit_lsn`` (4 + 4 + 2 bytes). Inner position: ``change_lsn``, ``event_serial_no``.
+
+    The two halves of a key change may share a serial number, or have consecutive ones, and may come without headers.
+    Each database has a log of its own, and one connector reads several, which a router may send to one topic.
+    Keys exchanged by one statement come as updates of both rows, so a key never has two rows. With
+    ``data.query.mode=direct`` inner positions may step back within a transaction, so they order nothing. Unchanged
+    (max) values may be the placeholder in before images, too.
+    """
+
+    name = "sqlserver"
+    connectors = frozenset(("sqlserver",))
+    wire = SQLServerBlock
+    default_strategy: Strategy = "source_position"
+    unique_inner = True
+    omits_values = True
+    creates_new_rows = True
+    per_database = True
+
+    def positions(self, blocks: Blocks) -> Positions:
+        """Positions; a missing LSN is 0 (snapshots have no ``change_lsn``). Raises PositionError for a bad one."""
+        commit = [lsn(block.commit_lsn, "commit_lsn") for block in blocks]
+        inner = [lsn(block.change_lsn, "change_lsn") << 48 | _serial(block.event_serial_no) for block in blocks]
+        return stated_positions(commit, inner, [c != 0 for c in commit])
+
+
+_LSN = re.compile(r"([0-9a-f]{1,8}):([0-9a-f]{1,8}):([0-9a-f]{1,4})", re.ASCII | re.IGNORECASE)
+_NONE = re.compile(r"(?:NULL|[0:]*)", re.ASCII)
+
+
+@lru_cache(_RECENT)
+def lsn(text: str | None, field: str) -> int:
+    """The 80-bit number of ``00000025:00000458:0004``; 0 for none (empty, ``NULL``, ``00``)."""
+    if text is None:
+        return 0
+    match = _LSN.fullmatch(text)
+    if match is not None:
+        return int(match[1], 16) << 48 | int(match[2], 16) << 16 | int(match[3], 16)
+    if _NONE.fullmatch(text):
+        return 0
+    raise PositionError(f"source.{field}: {text[:80]!r} is not a log sequence number (8:8:4 hexadecimal digits)")
+
+
+def _serial(value: int | str | None) -> int:
+    """The event's number, which some versions write as text."""
+    if value is None or value == "":
+        return 0
+    if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) < 20):
+        raise PositionError(f"source.event_serial_no: {value[:80]!r} is not a number")
+    number = int(value)
+    if not 0 <= number < 1 << 48:
+        raise PositionError(f"source.event_serial_no: {number} does not fit 48 bits")
+    return number
+
+
+SQLSERVER = SQLServer()
+
+_LOW = (1 << 80) - 1
+
+
+class Db2Block(msgspec.Struct, gc=False):
+    """The ``source`` block's position: two log sequence numbers of 16 bytes (10 on z/OS)."""
+
+    commit_lsn: str | None = None
+    change_lsn: str | None = None
+
+
+class Db2(Source):
+    """Commit position: the first 10 bytes of ``commit_lsn``. Inner position: its other bytes, then ``change_lsn``.
+
+    The last 6 of 16 bytes distinguish transactions that were written to the log together; Kafka's order decides there.
+    Unique keys are checked at a statement's end, so that one statement can exchange two. Images are whole, but those of
+    updates on z/OS have no ``before``.
+    """
+
+    name = "db2"
+    connectors = frozenset(("db2",))
+    wire = Db2Block
+    default_strategy: Strategy = "source_position"
+    unique_inner = True
+    whole_before = True
+    creates_new_rows = True
+    deferrable = True
+
+    def positions(self, blocks: Blocks) -> Positions:
+        """Positions; a missing LSN is 0 (snapshots have no ``change_lsn``). Raises PositionError for a bad one."""
+        commits = [_lsn(block.commit_lsn, "commit_lsn") for block in blocks]
+        changes = [_change(block.change_lsn) for block in blocks]
+        commit = [whole >> 48 for whole in commits]
+        inner = [(whole & 0xFFFFFFFFFFFF) << 80 | change for whole, change in zip(commits, changes, strict=True)]
+        return stated_positions(commit, inner, [c != 0 for c in commit])
+
+
+_DB2_LSN = re.compile(r"(?:NULL|[0-9a-f]{8}:[0-9a-f]{8}:(?:[0-9a-f]{4}|[0-9a-f]{16})|[0:]*)", re.ASCII | re.IGNORECASE)
+
+
+@lru_cache(_RECENT)
+def _lsn(text: str | None, field: str) -> int:
+    """The number of ``00000000:00001e36:000000000004a1b4``, from 10 or 16 bytes to 128 bits; 0 for none."""
+    if text is None:
+        return 0
+    if _DB2_LSN.fullmatch(text) is None:
+        raise PositionError(f"source.{field}: {text[:80]!r} is not a log sequence number (8:8:16 hexadecimal digits)")
+    digits = text.replace(":", "").upper().replace("NULL", "")
+    return int(digits.ljust(32, "0"), 16) if digits.strip("0") else 0
+
+
+def _change(text: str | None) -> int:
+    """The last 10 bytes of ``change_lsn``."""
+    if not text:
+        return 0
+    _lsn(text, "change_lsn")
+    return int(text.replace(":", "").upper().replace("NULL", "") or "0", 16) & _LOW
+
+
+DB2 = Db2()

@@ -2,14 +2,13 @@
 
 import re
 from functools import lru_cache
-from typing import Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ch_sink.errors import PositionError
-from ch_sink.sources.base import Blocks, Positions, Strategy, numbers, split, values, words
+from ch_sink.sources.base import Blocks, Positions, Source, Strategy, numbers, stated_positions, values, words
 
 _ORD, _MOST = np.uint64((1 << 32) - 1), (1 << 63) - 1
 
@@ -26,7 +25,7 @@ class MongoDBBlock(msgspec.Struct, gc=False):
     tord: int | None = None
 
 
-class MongoDB:
+class MongoDB(Source):
     """No commit position: changes are ordered by their Kafka offset (``kafka_offset``).
 
     The inner position consists of the source time's second, ``ord`` and ``tord``. Updates may state only what
@@ -35,15 +34,8 @@ class MongoDB:
 
     name = "mongodb"
     connectors = frozenset(("mongodb",))
-    wire: type[msgspec.Struct] = MongoDBBlock
-    default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
-    unique_inner = False
-    inner_is_log = False
-    omits_values = False
+    wire = MongoDBBlock
     whole_before = True
-    creates_new_rows = False
-    deferrable = False
-    per_database = False
 
     def positions(self, blocks: Blocks) -> Positions:
         """Inner positions; missing or negative parts are 0, parts beyond their bits the largest."""
@@ -73,7 +65,7 @@ class SingleStoreBlock(msgspec.Struct, gc=False):
     offsets: list[str | None] | None = None
 
 
-class SingleStore:
+class SingleStore(Source):
     """No commit position: Kafka's order decides. Inner position: the change's offset in its own database partition.
 
     Rows of a snapshot come as creates. ``before`` is always null, and so are both images of a delete: the key is
@@ -82,21 +74,13 @@ class SingleStore:
 
     name = "singlestore"
     connectors = frozenset(("singlestore",))
-    wire: type[msgspec.Struct] = SingleStoreBlock
-    default_strategy: Literal["source_position", "kafka_offset"] = "kafka_offset"
-    unique_inner = False
-    inner_is_log = False
-    omits_values = False
-    whole_before = False
-    creates_new_rows = False
-    deferrable = False
-    per_database = False
+    wire = SingleStoreBlock
 
     def positions(self, blocks: Blocks) -> Positions:
         """Inner positions, by number and not by text: offsets have 48 or 56 digits. Raises PositionError."""
         n = len(blocks)
         inner = [_offset(block.partitionId, block.offsets) for block in blocks]
-        return Positions(np.zeros((n, 2), dtype=np.uint64), words(*split(inner)), np.zeros(n, dtype=np.bool_))
+        return stated_positions([0] * n, inner, [False] * n)
 
 
 _OFFSET = re.compile(r"[0-9a-f]{1,256}", re.ASCII | re.IGNORECASE)
@@ -117,11 +101,7 @@ def _offset(partition: int | None, offsets: list[str | None] | None) -> int:
 SINGLESTORE = SingleStore()
 
 
-class OtherBlock(msgspec.Struct, gc=False):
-    """Nothing of the ``source`` block is read as a position."""
-
-
-class Other:
+class Other(Source):
     """A connector whose positions are not known: Kafka's order decides.
 
     What all Debezium connectors share holds: the envelope, the operations, keys, snapshots, headers of key changes.
@@ -129,24 +109,11 @@ class Other:
     unavailable-value placeholder is one.
     """
 
-    wire: type[msgspec.Struct] = OtherBlock
-    default_strategy: Strategy = "kafka_offset"
-    unique_inner = False
-    inner_is_log = False
     omits_values = True
-    whole_before = False
-    creates_new_rows = False
-    deferrable = False
-    per_database = False
 
     def __init__(self, connector: str) -> None:
         self.name = connector
         self.connectors = frozenset((connector,))
-
-    def positions(self, blocks: Blocks) -> Positions:
-        """No positions."""
-        zeros = np.zeros((len(blocks), 2), dtype=np.uint64)
-        return Positions(zeros, zeros, np.zeros(len(blocks), dtype=np.bool_))
 
 
 @lru_cache(maxsize=64)

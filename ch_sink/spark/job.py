@@ -12,8 +12,7 @@ from ch_sink.config import Config, load_job
 from ch_sink.config import Job as JobFile
 from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.errors import ChSinkError, StreamsFailed
-from ch_sink.observe.job_view import JobView, JobWatch, Lines
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import JobView, JobWatch, Lines, Live
 from ch_sink.observe.logs import formatter, logging_to
 from ch_sink.observe.stream import StreamSummary, progress_line
 from ch_sink.spark.application import Application

@@ -31,10 +31,9 @@ from ch_sink.stream.offset_ranges import Choices, OffsetRange
 from ch_sink.stream.open_stream import OpenStream, StreamTable
 from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.releases import Releases
-from ch_sink.stream.rollback import Restored
+from ch_sink.stream.rollback import Restored, expect_entered
 from ch_sink.stream.rounds import Intend, Record, Rounds, Write, run_one
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, Task
-from ch_sink.table.fill_note import expect_entered
 from ch_sink.table.model import clashes
 
 log = logging.getLogger("ch_sink")

@@ -171,7 +171,7 @@ class OpenStream:
         self.table.truncate(version, self._supersede)
 
     def look_at_rollups(self, last: Claim | None) -> None:
-        """Compute the rollups that may have another difference than the table: see docs/architecture.md.
+        """Compute the rollups that may have another difference than the table: see docs/internals/storing.md.
 
         A job was killed, a command has changed the table, or a job has given up what it had begun.
 

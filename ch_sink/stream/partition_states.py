@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.floor import Floor
+from ch_sink.model.change import Floor
 from ch_sink.order import State
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
 

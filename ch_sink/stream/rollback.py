@@ -6,12 +6,17 @@ removed do not count. A collapsing table gives no such evidence, since its rows 
 
 A ledger that was taken back together with its table shows where the table is, and the stream goes on from there. The
 consumer group's offsets, which are committed after results, tell that this has happened.
+
+A table that a command has filled may be ahead of its ledger, if the command was killed before it could record that. The
+table's comment notes what is to be recorded.
 """
 
+import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ch_sink.errors import StreamFailed
 from ch_sink.order.version import POSITION_SHIFT
@@ -19,6 +24,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import FinishedRange, Ledger, RowsEdited, TableRefilled, TruncateFloor
 from ch_sink.stream.open_stream import OpenStream
 from ch_sink.stream.ports import GroupOffsets
+from ch_sink.table.model import TargetTable
 
 log = logging.getLogger("ch_sink")
 
@@ -197,3 +203,37 @@ def _above(truncate: TruncateFloor) -> int:
     """
     known = truncate.epoch or truncate.commit
     return (truncate.epoch << _COMMIT_BITS | truncate.commit) + 1 << POSITION_SHIFT if known else -1
+
+
+_MARK = "ch_sink fills this table: "
+
+
+def fill_note(noted: Mapping[str, Any]) -> str:
+    """The comment that says so."""
+    return _MARK + json.dumps(noted)
+
+
+def marked(comment: str) -> dict[str, Any] | None:
+    """What the comment of a table says that a run filled and did not finish; None for any other table."""
+    if not comment.startswith(_MARK):
+        return None
+    noted: dict[str, Any] = json.loads(comment.removeprefix(_MARK))
+    return noted
+
+
+def is_entered(comment: str, ledger: Ledger) -> bool:
+    """Whether the ledger knows of the filling that a table's comment notes, if it notes one."""
+    noted = marked(comment)
+    if noted is None or "results" not in noted:
+        return True
+    facts = [TableRefilled(**fact) for fact in noted["refilled"]]
+    return {*facts} <= {*ledger.facts(TableRefilled)} and all(ledger.progress(f.topic_id) for f in facts)
+
+
+def expect_entered(table: TargetTable, ledger: Ledger) -> None:
+    """Raises StreamFailed if the table was refilled, and the ledger does not know up to where."""
+    if not is_entered(table.comment, ledger):
+        raise StreamFailed(
+            f"{table.qualified} was filled by a run that was killed before it was recorded",
+            hint="Run the same `ch_sink resync CONFIG --apply` again (with its --against) to finish it.",
+        )

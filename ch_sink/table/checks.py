@@ -7,10 +7,10 @@ from typing import Literal
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import layout_for
+from ch_sink.table.detect import unused_mark, with_mark
 from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.model import Family, TargetTable, clashes
-from ch_sink.table.other_sinks import unused_mark, with_mark
 from ch_sink.table.spec import DEDUP_SECONDS
 from ch_sink.table.views import partitions_apart, view_of
 from ch_sink.types.chtype import parse_type

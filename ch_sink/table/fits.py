@@ -9,9 +9,8 @@ from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type, converter, expect_key, ignores_comment
 from ch_sink.types.arrow import INTEGERS, integer_bounds
 from ch_sink.types.chtype import ChType, parse_type
-from ch_sink.types.column import Column, TypeChoices, ValuePolicy
+from ch_sink.types.column import Column, TypeChoices, ValuePolicy, held, natural
 from ch_sink.types.connect import SourceType
-from ch_sink.types.holding import held, natural
 from ch_sink.types.sql import literal, quote
 
 _NEVER_NULL = ("Array", "Map", "Nested")

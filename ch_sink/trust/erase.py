@@ -17,8 +17,7 @@ from ch_sink.trust.biography import Biography
 from ch_sink.trust.history import facts_of
 from ch_sink.trust.key import WantedKey, wanted_key
 from ch_sink.trust.life import Reading, biography
-from ch_sink.trust.own_tables import OwnTables
-from ch_sink.trust.removal import count, delete_rows, forget_keys, note_removed, states_of_keys
+from ch_sink.trust.own_tables import OwnTables, count, delete_rows, forget_keys, note_removed, states_of_keys
 from ch_sink.trust.repair_sql import counts
 from ch_sink.trust.sides import Side
 from ch_sink.trust.subject import Subject

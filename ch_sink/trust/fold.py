@@ -18,7 +18,7 @@ from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPend
 from ch_sink.model.address import counted, grouped
 from ch_sink.model.change import HandoverId
 from ch_sink.model.policy import Policy
-from ch_sink.observe.step import Step
+from ch_sink.observe.logs import Step
 from ch_sink.order import State, is_one_of_several
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink

@@ -15,9 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.memory import MemoryHandover
-from ch_sink.merge.key_codes import factorize
-from ch_sink.model.change import ChangeBatch, HandoverId, Op, Records
-from ch_sink.model.floor import NOTHING_LOADED
+from ch_sink.merge.resolved import factorize
+from ch_sink.model.change import NOTHING_LOADED, ChangeBatch, HandoverId, Op, Records
 from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.model.values import TopicState
 from ch_sink.order import Decision, Sequenced, State, Trace

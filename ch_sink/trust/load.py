@@ -21,7 +21,7 @@ from ch_sink.errors import DecodeError, SourceError, StreamFailed, TableError
 from ch_sink.merge import version_column
 from ch_sink.model.address import counted
 from ch_sink.model.policy import ColumnPolicy, Policy
-from ch_sink.observe.step import Step
+from ch_sink.observe.logs import Step
 from ch_sink.order import layout_for
 from ch_sink.order.version import to_words
 from ch_sink.snapshot import DivisibleReader, DocumentReader, SourceReader

@@ -31,8 +31,16 @@ from ch_sink.order import State
 from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.trust.own_tables import OwnTables, own_tables
-from ch_sink.trust.removal import ALL_ROWS, count, delete_rows, mark_of, note_removed, place_of
+from ch_sink.trust.own_tables import (
+    ALL_ROWS,
+    OwnTables,
+    count,
+    delete_rows,
+    mark_of,
+    note_removed,
+    own_tables,
+    place_of,
+)
 from ch_sink.trust.repair_sql import counts
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.wiring import subject_of

@@ -24,7 +24,7 @@ from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.load import Filling, expect_unique, filling
-from ch_sink.trust.removal import mark_of
+from ch_sink.trust.own_tables import mark_of
 from ch_sink.trust.shape import Shape, Wanted, shape_of
 from ch_sink.trust.sides import KEY, ROW, TIMES, Side
 from ch_sink.trust.subject import Subject, filled_columns

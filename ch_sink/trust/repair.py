@@ -14,7 +14,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsEdited, TableRefilled
 from ch_sink.stream.rollback import lacking
 from ch_sink.table.model import forgets_deletes
-from ch_sink.trust.removal import note_removed
+from ch_sink.trust.own_tables import note_removed
 from ch_sink.trust.repair_sql import (
     Ceilings,
     ceiling_of,

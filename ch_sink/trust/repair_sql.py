@@ -18,7 +18,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
 from ch_sink.table.views import partition_in_sorting_key
 from ch_sink.trust.differences import Differences
-from ch_sink.trust.removal import ALL_ROWS
+from ch_sink.trust.own_tables import ALL_ROWS
 from ch_sink.trust.sides import KEY, TIMES, Side
 from ch_sink.types.chtype import in_utc
 from ch_sink.types.column import Column

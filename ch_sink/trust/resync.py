@@ -21,7 +21,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsEdited, TableRefilled, TopicFacts
-from ch_sink.table.fill_note import expect_entered
+from ch_sink.stream.rollback import expect_entered
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import base_of, expect_whole

@@ -21,7 +21,7 @@ from ch_sink.clickhouse import ClickHouseSettings, connect
 from ch_sink.errors import ConfigError, StreamFailed
 from ch_sink.model.address import grouped
 from ch_sink.model.policy import Policy
-from ch_sink.observe.step import Step
+from ch_sink.observe.logs import Step
 from ch_sink.snapshot import DivisibleReader, Part, SourceAddress, SourceReader, open_source
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.load import ROWS, SnapshotColumn, expect_unique, lacking_columns, load, snapshot_columns, store

@@ -12,8 +12,8 @@ from typing import Any
 from ch_sink.clickhouse import EVERY_TYPE, Client, detect
 from ch_sink.errors import ChSinkError, ClickHouseError, StreamFailed
 from ch_sink.model.policy import Policy
+from ch_sink.stream.rollback import fill_note, marked
 from ch_sink.table.engine_full import EngineClause, parse_engine
-from ch_sink.table.fill_note import fill_note, marked
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.shadow import DROP, made_by, maker
 from ch_sink.trust.shape import Shape

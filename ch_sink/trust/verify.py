@@ -17,16 +17,15 @@ from typing import Any
 from ch_sink.clickhouse import EVERY_TYPE
 from ch_sink.errors import StreamFailed
 from ch_sink.model.address import counted
-from ch_sink.observe.step import Step
+from ch_sink.observe.logs import Step
 from ch_sink.pipeline.target import Target
-from ch_sink.table.fill_note import expect_entered
+from ch_sink.stream.rollback import expect_entered
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.trust.causes import causes
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, without_history
 from ch_sink.trust.repair_sql import last_versions
-from ch_sink.trust.report import Report
+from ch_sink.trust.report import Report, causes
 from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables, staying
 from ch_sink.trust.sides import KEY, Side

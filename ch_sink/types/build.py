@@ -10,11 +10,10 @@ import msgspec
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.types.arrow import sql_value
 from ch_sink.types.chtype import ChType, parse_type
-from ch_sink.types.column import WIDE, WIDE_YEARS, Column, ValuePolicy, Years, clickhouse_type
+from ch_sink.types.column import WIDE, WIDE_YEARS, Column, ValuePolicy, Years, clickhouse_type, one_to_one
 from ch_sink.types.connect import SourceType, propagated_type
 from ch_sink.types.converter import Converter, Encoding, PlaceholderColumn, placeholder
 from ch_sink.types.families import Context, convert, reading_of
-from ch_sink.types.holding import one_to_one
 from ch_sink.types.literals import Encoded, Modes, Reading, Shape, reading
 from ch_sink.types.sql import Kind, columns_in, tokenize
 

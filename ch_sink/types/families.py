@@ -22,10 +22,10 @@ from ch_sink.types.decimals import (
     read_variable,
     rescale,
 )
-from ch_sink.types.integers import Linear, fit, wide_integer
 from ch_sink.types.literals import Modes, Reading, Shape, infer, reading
 from ch_sink.types.nested import AnyBranch, takes_branches
 from ch_sink.types.scalars import Either, SchemalessFlags, SchemalessIntegers
+from ch_sink.types.temporal import Linear, fit, wide_integer
 from ch_sink.types.text_columns import into_json, into_string
 
 _TEMPORAL = ("Date", "Date32", "DateTime", "DateTime64", "Time", "Time64")

@@ -25,7 +25,7 @@ from ch_sink.types.converter import (
     shown,
     takes_whole,
 )
-from ch_sink.types.integers import cut, fit
+from ch_sink.types.temporal import cut, fit
 
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Texts by which JSON carries the floats that it has no literal for."""

@@ -14,8 +14,7 @@ from ch_sink.discovery.init_plan import create_tables
 from ch_sink.discovery.topic_watch import TopicWatch
 from ch_sink.discovery.wiring import client_of, kafka_settings
 from ch_sink.errors import ChSinkError
-from ch_sink.observe.job_view import JobWatch
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import JobWatch, Live
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.job import Job, JobOptions

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.testing import Kill
 from tests.support.busy import ENGINES, feed_of
 from tests.support.fixtures import topic_of
+from tests.support.kills import Kill
 from tests.support.recorded import CASES, POLICY, equal
 from tests.support.stream import Feed, make_table, schema_of, typed_stream
 

@@ -8,7 +8,7 @@ import pytest
 from ch_sink.clickhouse import ClickHouseDeadLetters, Client
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import DeadLetter
-from ch_sink.testing.stream import MemoryDeadLetters
+from tests.support.memory_stream import MemoryDeadLetters
 
 
 @pytest.fixture(params=["memory", "clickhouse"])

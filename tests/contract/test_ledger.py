@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import ClickHouseLedger, Client
+from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import Counts
-from ch_sink.model.floor import BackwardStep
 from ch_sink.ports import (
     ChangedColumn,
     FinishedRange,

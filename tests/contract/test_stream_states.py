@@ -13,7 +13,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.errors import ClickHouseError
 from ch_sink.ports import Alive, Compared, Condition, RangeIntent, RecordedState, Request, StreamStates
-from ch_sink.testing import MemoryStreamStates
+from tests.support.memory_stream import MemoryStreamStates
 from tests.support.state_tables import create_statement
 
 PAUSE, RESUME = Request("pause", "ann@ops", 5.0), Request("resume", "bob@ops", 6.0)

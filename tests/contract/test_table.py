@@ -9,8 +9,8 @@ from ch_sink.clickhouse import ClickHouseLookup, ClickHouseWriter, Client, detec
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.testing import MemoryTable
 from ch_sink.types.column import Column
+from tests.support.memory_table import MemoryTable
 
 SOURCE = {"region": "LowCardinality(String)", "id": "Nullable(Int64)", "text": "Nullable(String)", "n": "Float64"}
 SYSTEM = {"version": "UInt128", "gone": "UInt8", "sign": "Int8"}

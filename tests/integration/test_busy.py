@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.testing import Kill
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
+from tests.support.kills import Kill
 from tests.support.recorded import equal
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -6,9 +6,8 @@
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.floor import Floor
+from ch_sink.model.change import Floor
 from ch_sink.order import State
-from ch_sink.testing import Killed
 from tests.support.choose import each_value
 from tests.support.hand import (
     COLLAPSING,
@@ -28,6 +27,7 @@ from tests.support.hand import (
     signs,
     update,
 )
+from tests.support.kills import Killed
 
 pytestmark = pytest.mark.integration
 

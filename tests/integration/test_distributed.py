@@ -12,7 +12,6 @@ import pytest
 from ch_sink.clickhouse import Client, detect
 from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Family
-from ch_sink.testing import Kill
 from tests.support.busy import decimal_and_time
 from tests.support.choose import some
 from tests.support.fixtures import topic_of
@@ -31,6 +30,7 @@ from tests.support.hand import (
     signs,
     update,
 )
+from tests.support.kills import Kill
 from tests.support.recorded import equal
 from tests.support.stream import Feed, make_table, schema_of
 

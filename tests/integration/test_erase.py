@@ -13,13 +13,11 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.ports import DeadLetter, FinishedRange, RowsEdited
-from ch_sink.testing import Killed
 from ch_sink.trust import erase as procedure
 from ch_sink.trust import purge
 from ch_sink.trust.erase import erased
-from ch_sink.trust.own_tables import OwnTables
+from ch_sink.trust.own_tables import OwnTables, delete_rows
 from ch_sink.trust.purge import purged
-from ch_sink.trust.removal import delete_rows
 from ch_sink.trust.subject import Subject
 from tests.support.busy import ENGINES, feed_of
 from tests.support.hand import OWN, Event, delete, insert, row
@@ -27,6 +25,7 @@ from tests.support.hand_commands import MARKING, each_of, final_by_default, hand
 from tests.support.hand_steps import (
     EVENTS,
 )
+from tests.support.kills import Killed
 from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
 from tests.support.trust import subject_of

@@ -13,11 +13,11 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.table.model import TargetTable
-from ch_sink.testing import Kill
 from tests.support.choose import each_value
 from tests.support.endpoint import settings_for
 from tests.support.evolving import Added, EvolvingSource
 from tests.support.fixtures import topic_of
+from tests.support.kills import Kill
 from tests.support.recorded import at_the_snapshot, equal
 from tests.support.stream import Feed, make_table
 

@@ -7,10 +7,10 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
-from ch_sink.testing import Kill
 from ch_sink.types.sql import quote
 from tests.support.choose import each_value, some
 from tests.support.evolving import EvolvingSource
+from tests.support.kills import Kill
 from tests.support.stream import Feed, make_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

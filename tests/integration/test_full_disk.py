@@ -17,12 +17,12 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.errors import ClickHouseError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.testing import MemoryStreamStates
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from tests.support.busy import feed_of
+from tests.support.memory_stream import MemoryStreamStates
 from tests.support.recorded import equal
 from tests.support.state_tables import create_statement
 from tests.support.trust import subject_of

@@ -15,17 +15,17 @@ from ch_sink.cli.init import apply_plan, plan_one
 from ch_sink.cli.output import Output
 from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, ClickHouseTableAdmin, Client, detect
 from ch_sink.config import Config
+from ch_sink.discovery.init_plan import other_rows
 from ch_sink.discovery.look import examine
-from ch_sink.discovery.other_rows import other_rows
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.checks import Finding, check_table
-from ch_sink.testing import MemoryStreamStates
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from tests.support.hand import mysql
+from tests.support.memory_stream import MemoryStreamStates
 from tests.support.small import records_of
 from tests.support.stream import Feed
 from tests.support.trust import subject_of

@@ -13,11 +13,11 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, detect
 from ch_sink.errors import ChSinkError, SourceError, StreamFailed
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.ports import Alive, FinishedRange, Request
 from ch_sink.snapshot.reader import Value
 from ch_sink.stream.claims import born
-from ch_sink.testing import MemoryLedger, MemoryStreamStates
 from ch_sink.trust.load import filling
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
@@ -29,6 +29,7 @@ from ch_sink.wiring.process import Stopped
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
 from tests.support.fixtures import TruthTable, read_truth
+from tests.support.memory_stream import MemoryStreamStates
 from tests.support.recorded import equal
 from tests.support.stream import Feed
 from tests.support.trust import subject_of

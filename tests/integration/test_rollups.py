@@ -9,7 +9,6 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.testing import Kill
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.report import Report, lines
 from ch_sink.trust.resync import resynced
@@ -17,6 +16,7 @@ from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from tests.integration.test_resync import Case, lose_deletes
 from tests.support.busy import feed_of
+from tests.support.kills import Kill
 from tests.support.stream import Feed
 from tests.support.trust import subject_of
 

@@ -8,7 +8,6 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import TableError
 from ch_sink.model.policy import policy_of
-from ch_sink.testing import Killed
 from tests.support.choose import each_value
 from tests.support.hand import (
     COLLAPSING,
@@ -29,6 +28,7 @@ from tests.support.hand import (
     update,
 )
 from tests.support.hand_commands import Hand, made
+from tests.support.kills import Killed
 
 pytestmark = pytest.mark.integration
 

@@ -40,7 +40,6 @@ from ch_sink.errors import ClickHouseError, TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
-from ch_sink.testing import Killed
 from tests.support.endpoint import settings_for
 from tests.support.hand import (
     COLLAPSING,
@@ -58,6 +57,7 @@ from tests.support.hand import (
     signs,
     update,
 )
+from tests.support.kills import Killed
 
 pytestmark = pytest.mark.integration
 

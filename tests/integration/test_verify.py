@@ -13,7 +13,6 @@ from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Compared, Fact, RangeIntent
 from ch_sink.stream.claims import born
-from ch_sink.testing import MemoryTopic
 from ch_sink.trust.continuous import compared
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.report import Report, lines
@@ -27,6 +26,7 @@ from tests.support.choose import some
 from tests.support.hand import ENGINES, OWN, PLACEHOLDER, Event, key, key_change, postgres, row
 from tests.support.hand_commands import Hand, each_of, hand, made
 from tests.support.hand_steps import Rows, lose
+from tests.support.memory_stream import MemoryTopic
 from tests.support.recorded import CASES, equal, one_encoding_each
 from tests.support.stream import Feed
 from tests.support.trust import recorded_subject, subject_of

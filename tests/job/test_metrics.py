@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ch_sink.config import load
 from ch_sink.local.ports import free_port
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.spark.job import run_job, run_streams
 from ch_sink.wiring.crew import Observers

@@ -18,10 +18,10 @@ transactions into events with positions and images; ``delivery`` puts them into 
 sends stretches again; ``wire`` has the bytes.
 """
 
-from tests.model.choose import Knobs
 from tests.model.connectors import CONNECTORS
 from tests.model.delivery import KafkaRecord
 from tests.model.history import History, draw_history
+from tests.model.knobs import Knobs
 from tests.model.plans import Batch, Chunk, Fault, draw_plan
 from tests.model.shapes import LAYOUTS, SHAPES, Column, Layout, TableShape
 

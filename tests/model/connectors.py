@@ -6,9 +6,10 @@ MySQL and PostgreSQL follow recorded events (tests/fixtures) to the byte.
 from collections import Counter
 from typing import Literal
 
-from tests.model.choose import Chooser, Knobs
+from tests.model.choose import Chooser
 from tests.model.db2 import Db2
 from tests.model.events import Connector
+from tests.model.knobs import Knobs
 from tests.model.mysql import MySql
 from tests.model.oracle import Oracle
 from tests.model.postgres import Postgres

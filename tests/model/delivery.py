@@ -4,8 +4,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.model.choose import Chooser, Knobs
+from tests.model.choose import Chooser
 from tests.model.events import Boundary, Connector, Event
+from tests.model.knobs import Knobs
 from tests.model.shapes import Key, TableShape
 from tests.model.wire import dumps, header_struct, key_schema, partition_of, source_schema, value_schema
 

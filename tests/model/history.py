@@ -4,10 +4,11 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tests.model.choose import Chooser, Knobs, chooser
+from tests.model.choose import Chooser, chooser
 from tests.model.connectors import CONNECTORS, MYSQLS, ConnectorName, Identity, draw_connector
 from tests.model.delivery import Broker, Delivery, Encoder, KafkaRecord
 from tests.model.events import Boundary, Connector, Event
+from tests.model.knobs import Knobs
 from tests.model.mysql import MySql
 from tests.model.script import Abilities, Script
 from tests.model.shapes import LAYOUTS, Column, Layout, Row, TableShape

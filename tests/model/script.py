@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from tests.model.choose import Chooser, Knobs
+from tests.model.choose import Chooser
+from tests.model.knobs import Knobs
 from tests.model.shapes import Row, TableShape
 from tests.model.source import Refused, SourceDatabase, Transaction
 

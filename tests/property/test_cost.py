@@ -16,6 +16,7 @@ import pytest
 
 from ch_sink.decode import decoder_for
 from ch_sink.errors import ChSinkError
+from ch_sink.memory import MemoryHandover
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import plan
@@ -23,14 +24,14 @@ from ch_sink.pipeline.plans import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RegisteredSchema
 from ch_sink.table.model import TargetTable
-from ch_sink.testing import MemoryHandover, MemoryTable
-from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
 from tests.support import hostile, hostile_avro
 from tests.support.cost import Cost, costing
 from tests.support.decoding import replacing
 from tests.support.event import event, records
 from tests.support.fixtures import partitions, topics
+from tests.support.memory_stream import MemoryRegistry
+from tests.support.memory_table import MemoryTable
 
 SECONDS, MIB = 2.0, 256.0
 LARGEST = 1_100_000

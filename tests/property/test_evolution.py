@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ch_sink.decode import Decoder
+from ch_sink.memory import MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
@@ -22,10 +23,11 @@ from ch_sink.pipeline.plans import Ports, StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import TableSpec, plan_columns
-from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryLedger, MemoryPending, MemoryTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
 from tests.support.evolving import EvolvingSource
+from tests.support.memory_stream import MemoryDeadLetters
+from tests.support.memory_table import MemoryTable
 
 POLICY = policy_of(evolve="add_columns", on_bad_record="fail")
 ENGINES = {

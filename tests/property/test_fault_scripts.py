@@ -14,7 +14,6 @@ import pytest
 
 from ch_sink.memory.ledger import MemoryFence, MemoryGroupFence
 from ch_sink.ports import RangeSummary
-from ch_sink.testing import POINTS, Fault, KillSwitch
 from tests.support.cases import Case, drawn, faults_of_run
 from tests.support.fault_scripts import (
     KINDS,
@@ -28,6 +27,7 @@ from tests.support.fault_scripts import (
     shrunk,
     stored_twice,
 )
+from tests.support.kills import POINTS, Fault, KillSwitch
 from tests.support.rollups import PLAIN
 
 FOUND = (Path(__file__).parent / "regressions" / "fault_scripts.txt").read_text().splitlines()

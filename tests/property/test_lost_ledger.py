@@ -3,10 +3,10 @@
 import pytest
 
 from ch_sink.memory import MemoryLedger
-from ch_sink.testing.local_runner import LocalRunner
 from tests.model.reference import difference
 from tests.support.cases import Case, drawn, memory_run
 from tests.support.harness import Run, batches_of
+from tests.support.local_runner import LocalRunner
 
 KNOBS = ("ordinary", "truncates", "adverse")
 ENGINES = ("replacing", "sign")

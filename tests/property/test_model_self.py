@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.model import CONNECTORS, LAYOUTS, Column, History, Knobs, TableShape, draw_history, draw_plan
-from tests.model.choose import histories, runs
 from tests.model.connectors import BY_NAME, ConnectorName
 from tests.model.delivery import Encoder
 from tests.model.events import Event
@@ -22,6 +21,7 @@ from tests.model.mysql import MySql
 from tests.model.peer import Peer
 from tests.model.postgres import Postgres
 from tests.model.reference import change_log, current_rows, difference, folded_log, replay, sign_faults
+from tests.model.strategies import histories, runs
 from tests.model.wire import dumps, header_struct, partition_of
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"

@@ -18,16 +18,17 @@ import pytest
 from ch_sink.decode import decoder_for
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import ChSinkError
+from ch_sink.memory import MemoryHandover
 from ch_sink.model.change import Headers, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import BatchDecoder, Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.testing import MemoryHandover, MemoryTable
 from ch_sink.types.arrow import arrow_type
 from tests.support.decoding import table_of
 from tests.support.fixtures import partitions, registry, topics
+from tests.support.memory_table import MemoryTable
 
 STREAMS = (
     "mariadb-json_plain", "mariadb-json_schema-wide", "postgres-json_schema-wide", "postgres-json_plain",

@@ -15,16 +15,15 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import DeadLetter, PendingRecord
 from ch_sink.stream.ports import StreamSettings
-from ch_sink.testing import Killed
 from ch_sink.trust import purge as procedure
-from ch_sink.trust.own_tables import OwnTables
+from ch_sink.trust.own_tables import OwnTables, delete_rows
 from ch_sink.trust.purge import Purged, purged
-from ch_sink.trust.removal import delete_rows
 from ch_sink.trust.subject import Subject
 from tests.model.reference import difference
 from tests.support.cases import Case, drawn
 from tests.support.fault_scripts_engine import EngineRun
 from tests.support.harness import batches_of, topic_of
+from tests.support.kills import Killed
 from tests.support.trust import TopicInMemory
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from ch_sink.pipeline.waiting import WaitingChanges
-from ch_sink.testing import POINTS, Kill
 from tests.support.choose import each_value
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.kills import POINTS, Kill
 from tests.support.memory_fed import MemoryFed
 
 ENGINES = ("replacing", "sign", "collapsing", "versioned", "append")

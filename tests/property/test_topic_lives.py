@@ -14,8 +14,8 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
-from ch_sink.testing import POINTS, Kill
 from tests.support.hand import mysql
+from tests.support.kills import POINTS, Kill
 from tests.support.memory_fed import MemoryFed
 
 ENGINES = ("replacing", "sign", "collapsing", "versioned", "append")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ch_sink.model.address import Address
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import Standing, StreamSummary, StreamView
 from ch_sink.ports import Compared
 from ch_sink.serve.page import PageServer

@@ -14,7 +14,7 @@ import yaml
 
 from ch_sink.local.ports import free_port
 from ch_sink.model.address import Address
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import Standing, StreamSummary, StreamView
 from ch_sink.ports import Compared
 from ch_sink.serve.metrics import Metrics, MetricsServer

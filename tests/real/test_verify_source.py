@@ -18,9 +18,8 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka.broker import LocalKafka
 from ch_sink.snapshot import DivisibleReader, open_source
 from ch_sink.trust import continuous
-from ch_sink.trust.source_address import source_address
 from ch_sink.trust.subject import Options
-from ch_sink.trust.wiring import subject_of
+from ch_sink.trust.wiring import source_address, subject_of
 from tests.real.stand.daemon import Missing
 from tests.real.stand.mariadb import MariaDB
 from tests.real.stand.postgres import PostgreSQL

@@ -12,9 +12,9 @@ from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import RegisteredSchema
-from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
+from tests.support.memory_stream import MemoryRegistry
 
 
 def peer_schema(text: str) -> Any:

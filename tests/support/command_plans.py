@@ -26,7 +26,6 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import CLOCKS, TableRefilled
 from ch_sink.table.views import view_of
-from ch_sink.testing import MemoryTopic
 from ch_sink.trust.biography import Biography
 from ch_sink.trust.erase import erased
 from ch_sink.trust.explain import life_of
@@ -39,6 +38,7 @@ from tests.support.choose import some
 from tests.support.hand import APPEND, OWN, PLACEHOLDER, Event, key, key_change, mysql, postgres, row
 from tests.support.hand_commands import MARKING, TIMED, Hand, final_by_default, made, with_policy
 from tests.support.hand_steps import LACKS, Rows, backup, empty, forget, lose, plant, put_back, restore, retried, widen
+from tests.support.memory_stream import MemoryTopic
 
 GROUPS = {
     "any": (*OWN,), "marking": MARKING, "collapses": ("collapsing", "versioned"), "timed": (*TIMED,),

@@ -11,10 +11,12 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.ports import DeadLetter
 from ch_sink.table.model import Family, TargetTable
-from ch_sink.testing import Kill, LocalBatch, LocalRunner, MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.hand import Event
 from tests.support.harness import ENGINES
+from tests.support.kills import Kill
+from tests.support.local_runner import LocalBatch, LocalRunner
+from tests.support.memory_stream import MemoryStream, MemoryTopic
 
 
 def document_table(

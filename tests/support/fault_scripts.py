@@ -24,11 +24,12 @@ from ch_sink.ports import History as EarlierRecords
 from ch_sink.ports import RowLookup, StoredRows
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.testing import ALL_POINTS, Fault, LocalBatch, LocalRunner, MemoryTable
-from ch_sink.testing.kills import What
 from ch_sink.types.arrow import arrow_type
 from tests.support.cases import Case, drawn, faults_of_run
 from tests.support.harness import ENGINES, Run, batches_of, target_table
+from tests.support.kills import ALL_POINTS, Fault, What
+from tests.support.local_runner import LocalBatch, LocalRunner
+from tests.support.memory_table import MemoryTable
 
 KINDS: Mapping[What, int] = {
     "kill": 6,

@@ -19,16 +19,18 @@ from ch_sink.clickhouse import (
     detect,
 )
 from ch_sink.decode import Decoder
+from ch_sink.memory.stores import MemoryGroup
 from ch_sink.model.policy import Policy
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.views import view_of
-from ch_sink.testing import Fault, LocalBatch, LocalPorts, LocalRunner, MemoryGroup
 from tests.model import Batch, History, Layout
 from tests.model.reference import difference, sign_faults
 from tests.support.cases import drawn, log_faults
 from tests.support.fault_scripts import POLICY, Script, scripts
 from tests.support.harness import batches_of, topic_of
+from tests.support.kills import Fault
+from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
 from tests.support.rollups import computed
 
 HISTORY = "_op LowCardinality(String), _sign Int8, _version UInt128, _source_time DateTime64(3, 'UTC')"

@@ -12,7 +12,7 @@ import numpy as np
 
 from ch_sink.model.change import Headers, Records
 from ch_sink.ports import RegisteredSchema
-from ch_sink.testing.stream import MemoryRegistry
+from tests.support.memory_stream import MemoryRegistry
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 

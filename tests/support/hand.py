@@ -26,9 +26,9 @@ from ch_sink.pipeline.partition_sink import Attempt, PartitionSink, Stores, open
 from ch_sink.pipeline.plans import Applied, Ports, StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetters, Insert
-from ch_sink.table.truncate import truncate_statement
+from ch_sink.table.ddl import truncate_statement
 from ch_sink.table.views import view_of
-from ch_sink.testing import Killed
+from tests.support.kills import Killed
 
 Row = Mapping[str, Any]
 PLACEHOLDER = "__debezium_unavailable_value"

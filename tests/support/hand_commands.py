@@ -15,13 +15,13 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.views import view_of
-from ch_sink.testing import MemoryStreamStates, MemoryTopic
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Options, Subject, filled_columns
 from ch_sink.trust.verify import verified
 from tests.support.choose import some
 from tests.support.hand import APPEND, OWN, WINDOW, Event, insert
+from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
 from tests.support.trust import TopicInMemory

@@ -9,12 +9,12 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
+from ch_sink.memory.ledger import MemoryLedger
 from ch_sink.model.policy import policy_of
 from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
 from ch_sink.table.views import view_of
-from ch_sink.testing import MemoryLedger
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import Successor

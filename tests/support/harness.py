@@ -14,10 +14,12 @@ from ch_sink.pipeline.plans import BatchDecoder
 from ch_sink.ports import History as LedgerHistory
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.testing import Kill, LocalBatch, LocalRunner, MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.model import Batch, History, KafkaRecord, Layout
 from tests.model.plans import Fault
+from tests.support.kills import Kill
+from tests.support.local_runner import LocalBatch, LocalRunner
+from tests.support.memory_stream import MemoryStream, MemoryTopic
 from tests.support.rollups import with_rollups
 
 PLACEHOLDER = "__debezium_unavailable_value"

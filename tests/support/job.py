@@ -22,9 +22,9 @@ from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.roster import Roster
 from ch_sink.stream.standing import Member
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult
-from ch_sink.testing import MemoryStream, MemoryStreamStates, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
+from tests.support.memory_stream import MemoryStream, MemoryStreamStates, MemoryTopic
 
 _AT_ONCE = Flush()
 TABLE = document_table((Column("id", "Int64"),), "replacing", "id")

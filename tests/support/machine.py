@@ -18,6 +18,8 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.decode import Decoder
+from ch_sink.memory.ledger import MemoryLedger
+from ch_sink.memory.stores import MemoryGroup
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import StoredLetter
 from ch_sink.stream.letter_retry import LetterRetry
@@ -25,13 +27,14 @@ from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.tasks import ReleaseTask
 from ch_sink.table.views import view_of
-from ch_sink.testing import LocalPorts, LocalRunner, MemoryGroup, MemoryLedger, MemoryStreamStates, MemoryTopic
 from ch_sink.trust.history import loads_of
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Subject
 from tests.support.hand import OWN
+from tests.support.local_runner import LocalPorts, LocalRunner
 from tests.support.machine_model import Copies, Known, Rows, Shop, SourceRows, Wrong, applied, differing
+from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
 from tests.support.trust import TopicInMemory
 

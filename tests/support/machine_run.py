@@ -10,10 +10,10 @@ from random import Random
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import ChSinkError
-from ch_sink.testing import Killed
 from ch_sink.trust.biography import Biography, Event
 from ch_sink.trust.explain import life_of
 from ch_sink.trust.resync import resynced
+from tests.support.kills import Killed
 from tests.support.machine import ENGINES, Refused, Stand, Wrong, backup, differing, restore
 from tests.support.machine_model import Shop, applied
 from tests.support.machine_steps import (

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from ch_sink.errors import ChSinkError, StreamFailed
-from ch_sink.testing import Kill, LocalBatch
 from ch_sink.trust.erase import erased
 from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
+from tests.support.kills import Kill
+from tests.support.local_runner import LocalBatch
 from tests.support.machine import COLLAPSING, Refused, Stand, Wrong, differing, retried_letters
 
 

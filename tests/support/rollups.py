@@ -7,8 +7,8 @@ from typing import Any
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.rollup_plan import rollup_of
-from ch_sink.testing import MemoryTable
 from tests.model import History
+from tests.support.memory_table import MemoryTable
 
 PLAIN = (
     RollupChoice("by_tag", (("tag", "tag"), ("place", "place")), sums=(("total", "n"),), count="rows"),

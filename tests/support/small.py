@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ch_sink.decode import Decoder
+from ch_sink.memory import MemoryHandover
 from ch_sink.merge import (
     Changes,
     LeftOpen,
@@ -27,11 +28,11 @@ from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.sources import source_for
 from ch_sink.table.model import TargetTable
-from ch_sink.testing import MemoryHandover, MemoryTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
 from tests.support.hand import Event
 from tests.support.harness import ENGINES
+from tests.support.memory_table import MemoryTable
 
 
 def records_of(events: Sequence[Event], first: int = 0) -> Records:

@@ -19,6 +19,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.decode import decoder_for
 from ch_sink.discovery.sample import sample_schema
+from ch_sink.memory import MemoryGroup, MemoryLedger
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.pipeline.target import Target
@@ -28,10 +29,12 @@ from ch_sink.table.ddl import init_statements
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.table.spec import EngineChoice, TableSpec
-from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryLedger, MemoryTopic
 from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.fixtures import as_records, partitions, registry, topic_of, topics
+from tests.support.kills import Kill
+from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
+from tests.support.memory_stream import MemoryTopic
 
 
 def typed_stream(stream: str, table: str) -> str:

@@ -23,6 +23,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.decode import Decoder
 from ch_sink.errors import ChSinkError
+from ch_sink.memory.stores import MemoryGroup
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.ports import Insert, TableWriter
@@ -32,8 +33,10 @@ from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
 from ch_sink.table.views import view_of
-from ch_sink.testing import Kill, LocalBatch, LocalPorts, LocalRunner, MemoryGroup, MemoryTopic
 from tests.support.hand import APPEND, OWN, Event
+from tests.support.kills import Kill
+from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
+from tests.support.memory_stream import MemoryTopic
 
 _numbers = count(1)
 

@@ -9,9 +9,9 @@ from ch_sink.model.change import Records
 from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
-from ch_sink.testing import MemoryTopic
 from ch_sink.trust.subject import Subject
 from tests.support.fixtures import registry, topic_of
+from tests.support.memory_stream import MemoryTopic
 from tests.support.recorded import KEYLESS, POLICY
 from tests.support.stream import Feed, make_table, schema_of, typed_stream
 

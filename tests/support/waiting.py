@@ -5,6 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from ch_sink.decode import Decoder
+from ch_sink.memory import MemoryHandover, MemoryPending
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
@@ -13,11 +14,12 @@ from ch_sink.pipeline.plans import Ports, StreamName
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import StoredRows
 from ch_sink.table.model import TargetTable
-from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryPending, MemoryTable
 from ch_sink.types import arrow_type
 from ch_sink.types.column import Column
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.harness import ENGINES
+from tests.support.memory_stream import MemoryDeadLetters
+from tests.support.memory_table import MemoryTable
 from tests.support.small import records_of
 
 FIRST = ("id", "big")

@@ -20,7 +20,7 @@ from ch_sink.types import OutOfRange
 from ch_sink.types.calendar import civil_from_days, ticks_text
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import shown
-from ch_sink.types.integers import fit
+from ch_sink.types.temporal import fit
 
 _DAY = 86_400_000
 

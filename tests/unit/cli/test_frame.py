@@ -136,7 +136,7 @@ def test_check_of_several_streams_shows_what_is_not_well_and_a_summary(
 ):
     findings = {"one": ["ok", "ok"], "two": ["ok", "warn"], "three": ["fail", "ok"]}
     asked: list[None] = []
-    monkeypatch.setattr("ch_sink.cli.check.java_finding", lambda: asked.append(None) or Finding("ok", "java", "17"))
+    monkeypatch.setattr("ch_sink.cli.init.java_finding", lambda: asked.append(None) or Finding("ok", "java", "17"))
     monkeypatch.setattr(
         "ch_sink.discovery.findings.findings",
         lambda stream: [Finding(level, f"{stream.stream_name} {level}", "") for level in findings[stream.stream_name]],
@@ -158,7 +158,7 @@ def test_an_interrupt_ends_without_a_traceback(config, monkeypatch, capsys):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ch_sink.cli.check.load_all", interrupted)
+    monkeypatch.setattr("ch_sink.cli.init.load_all", interrupted)
     assert leave("check", str(config)) == 130
     assert "Traceback" not in capsys.readouterr().err
 
@@ -167,7 +167,7 @@ def test_what_nobody_foresaw_is_told_in_one_sentence(config, monkeypatch, capsys
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("first line\nsecond line")
 
-    monkeypatch.setattr("ch_sink.cli.check.load_all", broken)
+    monkeypatch.setattr("ch_sink.cli.init.load_all", broken)
     assert leave("check", str(config)) == 1
     shown = capsys.readouterr().err
     assert "error: unexpected RuntimeError: first line" in shown

@@ -110,7 +110,7 @@ def test_progress_is_a_line_each_ten_seconds_where_nobody_watches(capsys, monkey
 _STEPS = """
 import os, tty
 from ch_sink.cli.output import Output
-from ch_sink.observe.step import Step
+from ch_sink.observe.logs import Step
 tty.setcbreak(0)  # no echo
 out = Output()
 out.doing("opening")

@@ -7,7 +7,7 @@ import pytest
 
 from ch_sink.cli.page import JobPage
 from ch_sink.errors import ClickHouseError
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import StreamView
 from tests.support.views import view
 

@@ -11,11 +11,11 @@ from ch_sink.clickhouse import Client, detect, planned_rollups
 from ch_sink.clickhouse.rollups import fill_rollups
 from ch_sink.clickhouse.writer import ClickHouseWriter
 from ch_sink.errors import TableError
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.table import rollup_plan
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.testing import MemoryLedger
 
 pytestmark = pytest.mark.integration
 

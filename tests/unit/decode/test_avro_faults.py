@@ -9,10 +9,10 @@ from ch_sink.decode import Decoder
 from ch_sink.errors import RegistryError
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import RegisteredSchema
-from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
 from tests.support.avro import ID, KEY, ROW, TABLE, Topic, decode, envelope, event, records, rows
 from tests.support.decoding import replacing
+from tests.support.memory_stream import MemoryRegistry
 
 
 @pytest.mark.parametrize("format", ["auto", "json", "avro"])

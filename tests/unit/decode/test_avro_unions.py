@@ -13,12 +13,12 @@ from ch_sink.errors import TableError
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
 from ch_sink.ports import RegisteredSchema
-from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types import clickhouse_type
 from ch_sink.types.column import Column
 from tests.support.avro import ID, TABLE, Topic, envelope, event, records
 from tests.support.avro_fuzz import Branch, encoded
 from tests.support.decoding import replacing
+from tests.support.memory_stream import MemoryRegistry
 
 MOMENT = {"type": "long", "logicalType": "timestamp-millis"}
 PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}

@@ -22,12 +22,12 @@ from ch_sink.errors import ClickHouseUnavailable, PositionError, RegistryUnavail
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import RegisteredSchema
-from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
 from tests.support.avro import envelope
 from tests.support.cost import costing
 from tests.support.decoding import replacing
 from tests.support.event import event, records, row
+from tests.support.memory_stream import MemoryRegistry
 
 SECONDS, MIB = 3.0, 300.0
 TABLE = replacing(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ch_sink.decode import Decoder
+from ch_sink.memory import MemoryHandover, MemoryPending
 from ch_sink.model.change import ChangeBatch, Headers, Records, Skipped
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
@@ -15,10 +16,11 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.partition_sink import Attempt, Stores, open_sink
 from ch_sink.pipeline.plans import Ports, StreamName
 from ch_sink.pipeline.target import Target
-from ch_sink.testing import MemoryDeadLetters, MemoryHandover, MemoryPending, MemoryTable
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 from tests.support.event import event, row
+from tests.support.memory_stream import MemoryDeadLetters
+from tests.support.memory_table import MemoryTable
 
 COLUMNS = (Column("id", "Int64"), Column("v", "Nullable(String)"), Column("n", "Nullable(Decimal(38, 0))"))
 TABLE = replacing(COLUMNS, ("id",))

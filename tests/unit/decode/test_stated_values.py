@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ch_sink.decode.stated_values import Values, read_column
+from ch_sink.decode.stated_rows import Values, read_column
 from ch_sink.errors import StreamFailed
 from ch_sink.types.column import WIDE_YEARS, Column, ValuePolicy, Years
 

@@ -4,7 +4,7 @@ import pytest
 
 from ch_sink.clickhouse import Client, detect
 from ch_sink.config import Config
-from ch_sink.discovery.other_rows import other_rows
+from ch_sink.discovery.init_plan import other_rows
 from ch_sink.model.policy import policy_of
 from ch_sink.table.checks import Finding
 

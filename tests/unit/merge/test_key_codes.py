@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ch_sink.merge.key_codes import factorize
-from ch_sink.merge.resolved import Pool
+from ch_sink.merge.resolved import Pool, factorize
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ch_sink.model.floor import Loaded
+from ch_sink.model.change import Loaded
 from ch_sink.model.policy import VersionPolicy
 from ch_sink.order import Rules, SourceState, State, sequence
 from tests.unit.order.test_sequence import WIDE, events

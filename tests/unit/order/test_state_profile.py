@@ -1,6 +1,6 @@
 """The profile is part of a partition's state, and states of versions without one are still read."""
 
-from ch_sink.model.floor import Floor, Loaded
+from ch_sink.model.change import Floor, Loaded
 from ch_sink.model.policy import UNREAD, TopicProfile
 from ch_sink.order import SourceState, State
 

@@ -15,13 +15,13 @@ from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Plan, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.testing.stream import MemoryRegistry
 from ch_sink.types.column import Column
 from tests.support.avro import ID, Topic, V, envelope
 from tests.support.avro import event as avro_event
 from tests.support.avro import records as avro_records
 from tests.support.decoding import replacing
 from tests.support.event import SOURCE, event, records, row
+from tests.support.memory_stream import MemoryRegistry
 
 FORMS = ("plain", "schema", "flattened", "avro", "document")
 REPLACING = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))

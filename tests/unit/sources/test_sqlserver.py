@@ -14,7 +14,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
-from ch_sink.sources.change_tables import SQLSERVER, SQLServerBlock
+from ch_sink.sources.logs import SQLSERVER, SQLServerBlock
 from ch_sink.types.column import Column
 from tests.support.avro import Topic, envelope
 from tests.support.decoding import replacing

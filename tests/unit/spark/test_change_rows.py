@@ -27,9 +27,10 @@ from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
-from ch_sink.testing import LocalRunner, MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.harness import ENGINES
+from tests.support.local_runner import LocalRunner
+from tests.support.memory_stream import MemoryStream, MemoryTopic
 
 Change = tuple[str, int, int, str | None]
 """Operation, commit, id, value."""

@@ -14,10 +14,10 @@ from ch_sink.stream.claims import forget
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.run_task import Held, range_steps, release, store_held
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task, TaskResult
-from ch_sink.testing import LocalRunner
 from ch_sink.wiring.tasks import NoHistory
 from tests.support.cases import Case, cases, drawn, faults_of_run, memory_run
 from tests.support.harness import Run
+from tests.support.local_runner import LocalRunner
 
 Batch = dict[int, tuple[int, int]]
 """Partition → the offsets [start, end) that a DataFrame holds."""

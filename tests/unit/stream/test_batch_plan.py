@@ -17,9 +17,9 @@ from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task
-from ch_sink.testing import MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
+from tests.support.memory_stream import MemoryStream, MemoryTopic
 
 TABLE = document_table((Column("id", "Int64"),), "replacing", "id")
 NOTHING = Records("t", 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ch_sink.errors import DataLoss, StreamFailed
-from ch_sink.model.change import Records, UnknownColumn
-from ch_sink.model.floor import Floor
+from ch_sink.model.change import Floor, Records, UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
@@ -18,9 +17,9 @@ from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
-from ch_sink.testing import MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
+from tests.support.memory_stream import MemoryStream, MemoryTopic
 from tests.support.views import counts_of
 
 TABLE = document_table((Column("id", "Int64"), Column("big", "Nullable(String)")), "replacing", "id")

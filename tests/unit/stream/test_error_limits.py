@@ -14,9 +14,9 @@ from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
 from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.tasks import RangeDone, Task, TaskResult
-from ch_sink.testing import MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
+from tests.support.memory_stream import MemoryStream, MemoryTopic
 from tests.unit.stream.test_coordinator import NOTHING
 
 TABLE = document_table((Column("id", "Int64"),), "replacing", "id")

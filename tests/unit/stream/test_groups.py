@@ -18,9 +18,10 @@ from ch_sink.ports import Fence, Insert
 from ch_sink.stream.run_task import Held, store_held
 from ch_sink.stream.tasks import RangeDone, Task, TaskResult, tried
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.testing import Fault, LocalBatch, local_runner
-from ch_sink.testing.kills import What
+from tests.support import local_runner
 from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
+from tests.support.kills import Fault, What
+from tests.support.local_runner import LocalBatch
 from tests.support.memory_fed import MemoryFed
 
 ROLLED = {"rollups": (RollupChoice("by_big", (("big", "big"),), count="rows"),)}

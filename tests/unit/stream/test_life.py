@@ -21,8 +21,8 @@ from ch_sink.stream.lanes import Changed
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.tasks import Task
 from ch_sink.table.model import TargetTable
-from ch_sink.testing import MemoryStream
 from tests.support.job import MemoryJob
+from tests.support.memory_stream import MemoryStream
 
 AWAY, BROKEN, TAKEN = ClickHouseUnavailable("no answer"), StreamFailed("no such table"), LedgerConflict("another job")
 

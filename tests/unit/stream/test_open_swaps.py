@@ -4,10 +4,10 @@ released change opened outlives the process. And the same where versions hold Ka
 
 import pytest
 
-from ch_sink.testing import POINTS, Kill
 from tests.support.choose import each_value
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.harness import VERSIONS
+from tests.support.kills import POINTS, Kill
 from tests.support.memory_fed import MemoryFed
 
 ENGINES = ("replacing", "sign", "versioned", "append")

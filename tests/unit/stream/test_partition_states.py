@@ -6,7 +6,7 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.memory import MemoryLedger
-from ch_sink.model.floor import Floor
+from ch_sink.model.change import Floor
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, RangeIntent, TruncateFloor

@@ -6,8 +6,8 @@ import pytest
 
 from ch_sink.model.policy import policy_of
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, tried
-from ch_sink.testing import Kill
 from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.kills import Kill
 from tests.support.memory_fed import NOTHING, MemoryFed
 
 

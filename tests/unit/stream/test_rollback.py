@@ -11,10 +11,11 @@ from ch_sink.model.counts import Counts
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import FinishedRange, TruncateFloor
 from ch_sink.stream.rollback import ahead, newest_stored
-from ch_sink.testing import LocalRunner, MemoryStream, MemoryTopic
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 from tests.support.hand import PLACEHOLDER, key_change, postgres
+from tests.support.local_runner import LocalRunner
+from tests.support.memory_stream import MemoryStream, MemoryTopic
 from tests.support.small import records_of
 
 COLUMNS = (Column("id", "Int64"), Column("big", "Nullable(String)"))

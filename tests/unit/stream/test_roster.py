@@ -11,7 +11,7 @@ from ch_sink.ports import Condition, RecordedState, Request
 from ch_sink.stream.pace import Patience, Pauses
 from ch_sink.stream.roster import BEAT, Roster
 from ch_sink.stream.standing import Member, seen_from_outside, standing
-from ch_sink.testing import MemoryStreamStates
+from tests.support.memory_stream import MemoryStreamStates
 
 PAUSE, RESUME = Request("pause", "ann@ops", 5.0), Request("resume", "ann@ops", 6.0)
 AWAY = ClickHouseUnavailable("no answer", hint="Is it up?")

@@ -19,9 +19,9 @@ from ch_sink.stream.lanes import Kind, Report, ThreadLanes
 from ch_sink.stream.pace import Flush
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.stream.turn import PATIENCE, TOGETHER
-from ch_sink.testing import MemoryStream
 from ch_sink.wiring.worker import packed
 from tests.support.job import InlineLanes, MemoryJob
+from tests.support.memory_stream import MemoryStream
 
 _LONG = 20.0
 

@@ -14,7 +14,7 @@ from ch_sink.errors import ChSinkError, ConfigError, StreamsFailed, TableError
 from ch_sink.table.ddl import create_row_policy, create_table, made_engine, state_table
 from ch_sink.table.model import Engine, Family
 from ch_sink.table.spec import EngineChoice, TableSpec, plan_columns
-from ch_sink.table.templates import render, template
+from ch_sink.table.views import render, template
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.types.sql import literal
 from tests.support.engine import Engine as ClickHouse

@@ -6,8 +6,19 @@ import pytest
 
 from ch_sink.errors import TableError, TableNotFound
 from ch_sink.model.policy import policy_of
-from ch_sink.table.detect import DEFAULTS_SQL, DETECT_SQL, assemble, detect_sql, local_table, needs_defaults
-from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.detect import (
+    DEFAULTS_SQL,
+    DETECT_SQL,
+    assemble,
+    detect_sql,
+    local_table,
+    maker_of,
+    needs_defaults,
+    unused_mark,
+    with_mark,
+)
+from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.types.column import Column
 from tests.support.engine import Engine as ClickHouse
 
 COLUMNS = (
@@ -184,3 +195,41 @@ def test_what_is_detected_can_be_shipped(engine: ClickHouse) -> None:
     table = assemble(make(engine, "ReplacingMergeTree(ver) ORDER BY id"), policy_of())
     assert isinstance(table, TargetTable)
     assert pickle.loads(pickle.dumps(table)) == table
+
+
+def table(columns: str, name: str = "ReplacingMergeTree", **facts: object) -> TargetTable:
+    made = tuple(Column(*text.split()) for text in columns.split(", "))
+    return TargetTable("d", "t", Engine(Family.REPLACING, name, "_peerdb_version"), made, ("id",), **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("columns", "maker", "mark"),
+    [
+        ("id Int64, _version UInt64, is_deleted UInt8", "Kafka Connect sink", "is_deleted"),
+        ("is_deleted UInt8, _version UInt64, __is_deleted UInt8", "Altinity's sink connector", "__is_deleted"),
+        ("id Int64, _sign Int8, _version UInt64", "Altinity's sink connector", None),
+        ("id Int64, _peerdb_is_deleted UInt8, _peerdb_version UInt64", "PeerDB or ClickPipes", "_peerdb_is_deleted"),
+        ("id Int64, gone UInt8, _peerdb_version UInt64", "PeerDB or ClickPipes", None),
+        ("id Int64, _version UInt128, _is_deleted UInt8", None, None),
+        ("id Int64, _version UInt128, _sign Int8", None, None),
+    ],
+)
+def test_tables_are_known_by_their_columns(columns: str, maker: str | None, mark: str | None) -> None:
+    found = maker_of(table(columns))
+    assert (found is None) if maker is None else (found is not None and found.name.endswith(maker))
+    assert unused_mark(table(columns)) == mark
+
+
+def test_a_table_of_a_cluster_is_made_anew_on_all_of_its_servers() -> None:
+    columns = "id Int64, _peerdb_is_deleted UInt8, _peerdb_version UInt64"
+    found = table(
+        columns, "ReplicatedReplacingMergeTree", distributed=True, cluster="c", local=("d", "t_shard"),
+        settings=(("storage_policy", "hot"), ("index_granularity", "8192")),
+    )  # fmt: skip
+    assert with_mark(found, "_peerdb_is_deleted") == [
+        "CREATE TABLE `d`.`t_shard_before` ON CLUSTER `c` AS `d`.`t_shard` ENGINE = "
+        "ReplicatedReplacingMergeTree(`_peerdb_version`, `_peerdb_is_deleted`) "
+        "SETTINGS storage_policy = 'hot', index_granularity = 8192",
+        "ALTER TABLE `d`.`t_shard_before` ON CLUSTER `c` ATTACH PARTITION ALL FROM `d`.`t_shard`",
+        "EXCHANGE TABLES `d`.`t_shard` AND `d`.`t_shard_before` ON CLUSTER `c`",
+    ]

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.order.state import SourceState
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import TopicFacts
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.testing import MemoryLedger
 from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.subject import states_at
 from ch_sink.types.column import Column

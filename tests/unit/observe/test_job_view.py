@@ -1,7 +1,7 @@
 """The figures of a running job, with an hour of history."""
 
 from ch_sink.model.counts import Counts
-from ch_sink.observe.live import Live
+from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import Standing, StreamView
 from tests.support.views import counts_of, view
 

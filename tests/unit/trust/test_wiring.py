@@ -9,7 +9,7 @@ from ch_sink.config import load, load_job
 from ch_sink.errors import ConfigError
 from ch_sink.model.values import SourceTable
 from ch_sink.snapshot import SourceAddress
-from ch_sink.trust.source_address import source_address
+from ch_sink.trust.wiring import source_address
 
 FILE = """\
 kafka: {{topic: {topic}, bootstrap.servers: "localhost:9092"}}

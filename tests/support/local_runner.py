@@ -44,7 +44,7 @@ from ch_sink.stream.ports import GroupOffsets, StreamPorts, StreamSettings, Tabl
 from ch_sink.stream.run_task import Held, TaskPorts, range_steps, release, store_held, task_name
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult, patience, progress_entry, tried
 from ch_sink.table.model import TargetTable
-from ch_sink.testing.kills import Fault, Guarded, Kill, Killed, KillSwitch
+from tests.support.kills import Fault, Guarded, Kill, Killed, KillSwitch
 
 _LEDGER = {name: name for name in ("claim", "intents", "results", "record")}
 

@@ -18,10 +18,10 @@ from ch_sink.ports import DeadLetter, Fence, RegisteredSchema, StoredLetter
 from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
-from ch_sink.testing.local_runner import LocalPorts
-from ch_sink.testing.table import MemoryTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
+from tests.support.local_runner import LocalPorts
+from tests.support.memory_table import MemoryTable
 
 
 @dataclass(slots=True)
