@@ -8,18 +8,11 @@ from itertools import count
 from typing import Any
 
 from ch_sink.clickhouse import (
-    AnyKeyLookup,
-    ClickHouseDeadLetters,
-    ClickHouseHandover,
     ClickHouseLedger,
-    ClickHousePending,
     ClickHouseTableAdmin,
-    ClickHouseWriter,
     Client,
     detect,
 )
-from ch_sink.decode import Decoder
-from ch_sink.memory.stores import MemoryGroup
 from ch_sink.model.policy import Policy
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.rollup import RollupChoice
@@ -30,8 +23,9 @@ from tests.support.cases import drawn, log_faults
 from tests.support.fault_scripts import POLICY, Script, scripts
 from tests.support.harness import batches_of, topic_of
 from tests.support.kills import Fault
-from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
+from tests.support.local_runner import LocalBatch, LocalRunner
 from tests.support.rollups import computed
+from tests.support.stream import engine_ports
 
 HISTORY = "_op LowCardinality(String), _sign Int8, _version UInt128, _source_time DateTime64(3, 'UTC')"
 DDL: Mapping[str, tuple[str, str]] = {
@@ -110,7 +104,8 @@ class EngineRun:
         self.collapsing = engine in ("collapsing", "versioned")
         topic = topic_of(history)
         stream = f"model/{self.table.name}"
-        ports = LocalPorts(
+        ports = engine_ports(
+            client, own_tables, "", stream, topic, policy,
             open_ledger=lambda: ClickHouseLedger(client, own_tables, "ledger", stream),
             admin=ClickHouseTableAdmin(
                 client,
@@ -119,17 +114,7 @@ class EngineRun:
                 policy,
                 rollups=tuple(replace(one, name=self.table.rollup(one.name)) for one in rollups),
             ),
-            topics=topic,
-            group=MemoryGroup(),
-            pending=ClickHousePending(client, own_tables, "pending", stream),
-            dead_letters=ClickHouseDeadLetters(client, own_tables, "dead_letters", stream, topic.topic_id),
-            writer=lambda table: ClickHouseWriter(client, table),
-            lookup=lambda table: AnyKeyLookup(client, table),
-            handover=lambda table: ClickHouseHandover(client, own_tables, "handover", stream, table),
-            decoder=lambda table, want: Decoder(table, policy, want_before=want),
-            records=topic.read,
-            history=topic.history,
-        )
+        )  # fmt: skip
         self.ports = ports
         self.runner = LocalRunner(StreamSettings(stream, topic.name, policy), ports)
 

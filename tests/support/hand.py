@@ -69,6 +69,23 @@ def key_change(delete: Event, create: Event) -> list[Event]:
     ]
 
 
+def records_of(events: Sequence[Event], first: int = 0, partition: int = 0, sent: int = 0) -> Records:
+    """The events at offsets from ``first`` on."""
+    return _records(partition, list(enumerate(events, start=first)), sent)
+
+
+def _records(partition: int, placed: Sequence[tuple[int, Event]], sent: int = 0) -> Records:
+    return Records(
+        "t",
+        partition,
+        np.array([offset for offset, _ in placed], dtype=np.int64),
+        np.full(len(placed), sent, dtype=np.int64),
+        [None if e.key is None else json.dumps(e.key).encode() for _, e in placed],
+        [None if e.value is None else json.dumps(e.value).encode() for _, e in placed],
+        [e.headers for _, e in placed],
+    )
+
+
 class HandFed:
     """One topic of some partitions into one new table.
 
@@ -185,16 +202,7 @@ class HandFed:
         self.client.command(f"OPTIMIZE TABLE {self.name} FINAL")
 
     def _records(self, partition: int, start: int, end: int) -> Records:
-        found = [(o, e) for o, e in self.log[partition] if start <= o < end]
-        return Records(
-            "t",
-            partition,
-            np.array([o for o, _ in found], dtype=np.int64),
-            np.zeros(len(found), dtype=np.int64),
-            [None if e.key is None else json.dumps(e.key).encode() for _, e in found],
-            [None if e.value is None else json.dumps(e.value).encode() for _, e in found],
-            [e.headers for _, e in found],
-        )
+        return _records(partition, [(o, e) for o, e in self.log[partition] if start <= o < end])
 
 
 class _Past:

@@ -1,11 +1,9 @@
 """One stream of hand-written events into one table, and what commands need to be carried out on it."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, detect, execute
@@ -20,7 +18,7 @@ from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Options, Subject, filled_columns
 from ch_sink.trust.verify import verified
 from tests.support.choose import some
-from tests.support.hand import APPEND, OWN, WINDOW, Event, insert
+from tests.support.hand import APPEND, OWN, WINDOW, Event, insert, records_of
 from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
@@ -52,15 +50,7 @@ def final_by_default(client: Client) -> Client:
 
 
 def records(partition: int, events: Sequence[Event], start: int = 0) -> Records:
-    n = len(events)
-    return Records(
-        "t", partition,
-        np.arange(start, start + n, dtype=np.int64),
-        np.full(n, 1_700_000_000_000, dtype=np.int64),
-        [None if e.key is None else json.dumps(e.key).encode() for e in events],
-        [None if e.value is None else json.dumps(e.value).encode() for e in events],
-        [e.headers for e in events],
-    )  # fmt: skip
+    return records_of(events, start, partition, sent=1_700_000_000_000)
 
 
 @dataclass

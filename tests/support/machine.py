@@ -7,11 +7,9 @@ from random import Random
 from typing import Any, Literal
 
 from ch_sink.clickhouse import (
-    AnyKeyLookup,
     ClickHouseDeadLetters,
     ClickHouseHandover,
     ClickHousePending,
-    ClickHouseWriter,
     Client,
     detect,
     execute,
@@ -32,10 +30,11 @@ from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Subject
 from tests.support.hand import OWN
-from tests.support.local_runner import LocalPorts, LocalRunner
+from tests.support.local_runner import LocalRunner
 from tests.support.machine_model import Copies, Known, Rows, Shop, SourceRows, Wrong, applied, differing
 from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
+from tests.support.stream import engine_ports
 from tests.support.trust import TopicInMemory
 
 ENGINES = OWN | {
@@ -122,20 +121,12 @@ class Stand:
     def runner(self) -> LocalRunner:
         """A new life of the job."""
         client, database, name = self.client, self.database, self.name
-        ports = LocalPorts(
+        ports = engine_ports(
+            client, database, "ch_sink_", name, self.topic, self.chosen,
             open_ledger=lambda: MemoryLedger(name, beside=self.book),
             admin=self.admin,
-            topics=self.topic,
             group=self.group,
-            pending=self.pending,
-            dead_letters=self.letters,
-            writer=lambda table: ClickHouseWriter(client, table),
-            lookup=lambda table: AnyKeyLookup(client, table),
-            handover=lambda table: ClickHouseHandover(client, database, "ch_sink_handover", name, table),
-            decoder=lambda table, want: Decoder(table, self.chosen, want_before=want),
-            records=self.topic.read,
-            history=self.topic.history,
-        )
+        )  # fmt: skip
         return LocalRunner(self.settings, ports)
 
     @property
