@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ch_sink.model.address import counted, grouped
-from ch_sink.model.counts import Counts
+from ch_sink.model.counts import Counts, counted, grouped
 from ch_sink.ports import Compared
 
 StateName = Literal["opening", "running", "idle", "waiting", "stopped", "paused"]

@@ -10,7 +10,7 @@ from ch_sink.clickhouse.arrow_io import from_stream
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.order import State
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.biography import Biography

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ch_sink.clickhouse import detect, has_rows, without_foreign
 from ch_sink.errors import StreamFailed
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target

@@ -9,8 +9,8 @@ from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsEdited, TableRefilled, TopicFacts
-from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
+from ch_sink.wiring.letters import LetterRetry, Retried
 from tests.support.hand import (
     PLACEHOLDER,
     Event,

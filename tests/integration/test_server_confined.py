@@ -20,9 +20,9 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
 from ch_sink.errors import ConfigError
+from ch_sink.local import free_port
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.clickhouse.server import ClickHouseEndpoint
-from ch_sink.local.ports import free_port
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import BrokerUnavailable
+from ch_sink.local import free_port
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.local.ports import free_port
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.stream.pace import Pauses
 from tests.support.kafka import fresh_topic
 from tests.support.live_job import LiveJob

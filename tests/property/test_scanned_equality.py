@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ch_sink.decode import Decoder
-from ch_sink.decode.avro import scanned as scanned_avro
+from ch_sink.decode.avro import definition
 from ch_sink.decode.json import scanned
 from ch_sink.decode.native import library as native
 from tests.support.avro_fuzz import scanned_and_stepped
@@ -116,14 +116,14 @@ def test_datums_of_drawn_schemas_are_the_same(library: ctypes.CDLL) -> None:
 
 def test_a_few_recorded_groups_are_the_same(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     read = [0, 0]
-    whole = scanned_avro.scan
+    whole = definition.scan
 
     def counted(*given: object, **more: object) -> object:
         found = whole(*given, **more)  # type: ignore[arg-type]
         read[found is not None] += 1
         return found
 
-    monkeypatch.setattr(scanned_avro, "scan", counted)
+    monkeypatch.setattr(definition, "scan", counted)
     for seed in range(12):
         assert not differences(recorded_avro(seed), library), seed
     assert all(read)

@@ -20,7 +20,6 @@ from ch_sink.memory.ledger import MemoryLedger
 from ch_sink.memory.stores import MemoryGroup
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import StoredLetter
-from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.tasks import ReleaseTask
@@ -29,6 +28,7 @@ from ch_sink.trust.history import loads_of
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Subject
+from ch_sink.wiring.letters import LetterRetry
 from tests.support.hand import OWN
 from tests.support.local_runner import LocalRunner
 from tests.support.machine_model import Copies, Known, Rows, Shop, SourceRows, Wrong, applied, differing

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.registry_server import registry_server
 
 

@@ -19,7 +19,7 @@ from ch_sink.cli import main
 from ch_sink.clickhouse import Client
 from ch_sink.config import load_job
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
