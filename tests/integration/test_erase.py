@@ -24,6 +24,7 @@ from tests.support.hand import OWN, Event, delete, insert, row
 from tests.support.hand_commands import MARKING, each_of, final_by_default, hand, made
 from tests.support.hand_steps import (
     EVENTS,
+    lose,
 )
 from tests.support.kills import Killed
 from tests.support.state_tables import create_statement
@@ -199,3 +200,18 @@ def test_an_erasure_names_dead_letters_that_have_no_key(client: Client, database
     assert (it.view(), it.feed.letters) == ([(2, "b")], 1)
     remains = erased(it.subject, it.own, {"id": 1}, apply=True).remains
     assert remains[-1].startswith("1 dead letter without a Kafka key may belong to any row")
+
+
+def test_rows_of_another_stream_do_not_count_as_left_by_an_erasure(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", [*EVENTS, delete(row(5, "e"), 150)])
+    it.read((0, 2), (0, 6))
+    client.command(
+        f"INSERT INTO {database}.t SELECT 100, 'o', _version + toUInt128(1152921504606846976), 0 "
+        f"FROM {database}.t WHERE id = 4 LIMIT 1"
+    )
+    erased(replace(it.subject, condition="id < 100"), it.own, {"id": 5}, apply=True)
+    results = list(it.feed.book._book.results)
+    lose(it, 100)  # the other stream erases its row
+    it.read_all()
+    assert [r for r in it.stored() if r[0] == 5] == []
+    assert it.feed.book._book.results == results

@@ -9,13 +9,25 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import ClickHouseError, StreamFailed
 from ch_sink.model.policy import policy_of
+from ch_sink.trust import repair
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
+from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import Successor
 from ch_sink.trust.swap import Exchange
 from tests.support.choose import some
 from tests.support.hand import ENGINES, OWN, PLACEHOLDER, Event, delete, insert, key, key_change, postgres, row, update
-from tests.support.hand_commands import Hand, each_of, hand, made
-from tests.support.hand_steps import EVENTS, Rows, comment_of, empty, expect_refused, killed, left_tables, position
+from tests.support.hand_commands import MARKING, Hand, each_of, hand, made
+from tests.support.hand_steps import (
+    EVENTS,
+    Rows,
+    comment_of,
+    empty,
+    expect_refused,
+    killed,
+    left_tables,
+    position,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -248,3 +260,19 @@ def test_a_row_that_is_deleted_after_its_update_needs_no_value(client: Client, d
     resynced(it.refill, apply=True, against="source")
     it.read_all()
     assert it.view() == [(6, "y")]
+
+
+FOUR = [insert(1, "a", 10), insert(2, "b", 20), insert(3, "c", 30), insert(4, "d", 40)]
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_repair_that_wrote_nothing_stops_no_stream(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = hand(client, database, engine, FOUR)
+    it.read((0, 3))
+    it.source = Rows([(1, "a"), (2, "z"), (3, "c")])
+    with killed(monkeypatch, repair, "statements"):
+        repaired(it.subject, Options(patience=0, against="source"), apply=True)
+    it.read_all()
+    assert it.view() == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]

@@ -3,12 +3,9 @@
     ENGINES OPTIONS | EVENTS | STEP; STEP; …
 
 ``ENGINES`` is a group of `GROUPS` or an engine; those in parentheses run in ``make test``, all of them by night.
-``OPTIONS`` are policies and shapes (`_configured`); ``a/b`` makes a plan of each. ``EVENTS`` (`_event`): ``+1=a@100``
-inserts, ``1:a>b@110`` updates, ``-1:b@120`` deletes, ``~1=a@130`` is of a snapshot, ``!@140`` truncates, ``1>2=a@150``
-changes the key, where the number is the position. ``a*300`` is the text a and the number 300, ``_`` a value that the
-event leaves out; ``@5.10`` is a commit and a position of PostgreSQL, ``@2f10`` a position of MySQL's second file, and
-``@10+3`` one of three seconds later. ``//`` begins the next partition. A step is a method of `Plan`; ``name: text``
-before a step expects that it is refused with this text.
+``OPTIONS`` are policies and shapes (`_configured`); ``a/b`` makes a plan of each. ``EVENTS`` are those
+of `tests.support.plan_words`. A step is a method of `Plan` or one of `PLAIN`; ``refused TEXT:`` before a step expects
+that it is refused with this text.
 """
 
 import re
@@ -35,10 +32,11 @@ from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from tests.support.choose import some
-from tests.support.hand import APPEND, OWN, PLACEHOLDER, Event, key, key_change, mysql, postgres, row
+from tests.support.hand import APPEND, OWN, key
 from tests.support.hand_commands import MARKING, TIMED, Hand, final_by_default, made, with_policy
 from tests.support.hand_steps import LACKS, Rows, backup, empty, forget, lose, plant, put_back, restore, retried, widen
 from tests.support.memory_stream import MemoryTopic
+from tests.support.plan_words import parts, rows_of
 
 GROUPS = {
     "any": (*OWN,), "marking": MARKING, "collapses": ("collapsing", "versioned"), "timed": (*TIMED,),
@@ -50,17 +48,14 @@ REFUSED = {
 }  # fmt: skip
 POLICIES: dict[str, dict[str, Any]] = {
     "auto": {}, "offsets": {"version_strategy": "kafka_offset"}, "letters": {"on_bad_record": "dead_letter"},
-    "truncates": {"truncate": "apply"}, "unkeyed": {"key_columns": ("id",)},
+    "shared": {"add": (("place", "'eu'"),), "source_columns": ("place",)}, "truncates": {"truncate": "apply"},
+    "unkeyed": {"key_columns": ("id",)},
 }  # fmt: skip
 PLAIN: dict[str, Callable[[Hand], None]] = {
     "forget": forget, "empty": empty, "backup": backup, "restore": restore, "widen": widen,
     "merge": lambda it: it.client.command(f"OPTIMIZE TABLE {it.database}.t FINAL"),
 }  # fmt: skip
 """Steps that are said in one word."""
-_EVENT = re.compile(
-    r"(?P<op>[+~!-]?)(?P<id>\d*)(?:>(?P<to>\d+))?(?:[:=](?P<v>[^@>]*))?(?:>(?P<new>[^@]*))?"
-    r"@(?:(?P<file>\d+)f)?(?:(?P<commit>\d+)\.)?(?P<pos>\d+)(?:\+(?P<later>\d+))?"
-)
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ class Line:
     steps: str
 
     def __str__(self) -> str:
-        return "-".join((f"line {self.number}", self.engine, *self.options))
+        return "-".join((f"line-{self.number}", self.engine, *self.options))
 
 
 def plans(path: Path) -> list[Any]:
@@ -108,7 +103,7 @@ def _configured(client: Client, database: str, line: Line) -> Hand:
 
     ``n``: a column of small numbers; ``narrow``: versions of 64 bits; ``stamped``: a column with the time of the
     insert, ``by-stamp``: by which the table is sorted, too; ``keyless``: the table has no key; ``unkeyed``: records
-    have none; ``few``: the ledger keeps the states of two results.
+    have none; ``shared``: the table has rows of other topics, too; ``few``: the ledger keeps the states of two results.
     """
     clause, own, more = TIMED[line.engine] if line.engine in TIMED else (*OWN.get(line.engine, APPEND), {})
     policy: dict[str, Any] = {"on_bad_record": "fail", **more}
@@ -123,6 +118,8 @@ def _configured(client: Client, database: str, line: Line) -> Hand:
             own = f"at DateTime64(9) DEFAULT now64(9), {own}"
         elif option == "by-stamp":
             order = "ORDER BY (id, at)"
+        elif option == "shared":
+            own, order = f"place String, {own}", "ORDER BY (place, id)"
         elif option == "moves":
             order = "ORDER BY (id, v) PRIMARY KEY id"
         elif option == "partitioned":
@@ -130,68 +127,16 @@ def _configured(client: Client, database: str, line: Line) -> Hand:
         elif option == "final":
             client = final_by_default(client)
     keyless = "keyless" in line.options
-    parts = _parts(line.events, keyless=keyless or "unkeyed" in line.options)
-    it = made(client, database, (clause, own), policy_of(**policy), parts, order)
+    events = parts(line.events, keyless=keyless or "unkeyed" in line.options)
+    it = made(client, database, (clause, own), policy_of(**policy), events, order)
     if "few" in line.options:
         it.feed.book.keep(2)
+    if "shared" in line.options:
+        it.key, it.condition = ("place", "id"), "place = 'eu'"
     if keyless:
         it.key = ()
         client.command(view_of(it.feed.admin.table, ()))
     return it
-
-
-def _parts(text: str, *, keyless: bool = False) -> list[list[Event]]:
-    parts = [[e for word in part.split() for one in _each(word) for e in _event(one)] for part in text.split("//")]
-    return [[replace(e, key=None) for e in events] for events in parts] if keyless else parts
-
-
-def _each(word: str) -> list[str]:
-    """``+2..4=x@100`` is ``+2=x@102``, ``+3=x@103``, ``+4=x@104``; ``2*+1=a@5`` is twice the same."""
-    times, star, again = word.partition("*")
-    if star and times.isdigit():
-        return [again] * int(times)
-    found = re.fullmatch(r"\+(\d+)\.\.(\d+)=(.*)@(\d+)", word)
-    if found is None:
-        return [word]
-    return [f"+{n}={found[3]}@{int(found[4]) + n}" for n in range(int(found[1]), int(found[2]) + 1)]
-
-
-def _event(word: str) -> list[Event]:
-    found = _EVENT.fullmatch(word)
-    assert found is not None, word
-    op, pos, id_ = found["op"], int(found["pos"]), int(found["id"] or 0)
-    more: dict[str, Any] = {"snapshot": "true"} if op == "~" else {}
-    more |= {"file": f"mysql-bin.{int(found['file']):06}"} if found["file"] else {}
-    more |= {"ts_ms": 1_657_655_632_000 + 1000 * int(found["later"])} if found["later"] else {}
-
-    def change(kind: str, of: int, before: Any, after: Any) -> Event:
-        name = None if kind == "t" else key(of)
-        if found["commit"]:
-            return postgres(kind, name, before, after, int(found["commit"]), pos)
-        return mysql(kind, name, before, after, pos, **more)
-
-    if op == "!":
-        return [change("t", 0, None, None)]
-    value = _row(id_, found["v"])
-    if found["to"]:
-        to = int(found["to"])
-        return key_change(change("d", id_, row(id_, None), None), change("c", to, None, _row(to, found["v"])))
-    if op == "-":
-        return [change("d", id_, value, None)]
-    if op:
-        return [change("c" if op == "+" else "r", id_, None, value)]
-    return [change("u", id_, value if found["v"] else None, _row(id_, found["new"]))]
-
-
-def _row(id_: int, text: str) -> dict[str, Any]:
-    v, _, n = text.partition("*")
-    return row(id_, PLACEHOLDER if v == "_" else v, **({"n": int(n) if n.isdigit() else n} if n else {}))
-
-
-def _rows(words: Sequence[str]) -> list[tuple[Any, ...]]:
-    """``1=a`` or ``1=a*7``."""
-    found = [_row(int(id_), v) for id_, _, v in (word.partition("=") for word in words)]
-    return [tuple(r.values()) for r in found]
 
 
 @dataclass
@@ -239,7 +184,7 @@ class Plan:
 
     def do_topic(self, *words: str) -> None:
         """The topic holds these events now."""
-        self.it.topic(*_parts(" ".join(words), keyless=self.keyless))
+        self.it.topic(*parts(" ".join(words), keyless=self.keyless))
 
     def do_recreated(self, *words: str) -> None:
         """The topic was deleted and created, with these events."""
@@ -252,6 +197,9 @@ class Plan:
         for p, first in enumerate(map(int, firsts)):
             whole = self.it.feed.records[p]
             self.it.feed.records[p] = whole.slice(first, len(whole))
+        self._held()
+
+    def _held(self) -> None:
         log = self.it.feed.runner.ports.topics
         assert isinstance(log, MemoryTopic)
         log.partitions = dict(self.it.feed.records)
@@ -259,6 +207,20 @@ class Plan:
     def do_sent_now(self) -> None:
         """By their clocks, the records may be newer than what a filling reads next."""
         self.it.feed.records[0].timestamps[:] = int(time.time() * 1000)
+
+    def do_compacted(self, *offsets: str) -> None:
+        """The topic no longer holds these, and begins with its first one."""
+        whole = self.it.feed.records[0]
+        kept = [at for at, offset in enumerate(whole.offsets) if str(offset) not in offsets]
+        self.it.feed.records[0] = replace(
+            whole,
+            offsets=whole.offsets[kept],
+            timestamps=whole.timestamps[kept],
+            keys=[whole.keys[at] for at in kept],
+            values=[whole.values[at] for at in kept],
+            headers=[whole.headers[at] for at in kept],
+        )
+        self._held()
 
     def do_policy(self, name: str) -> None:
         self.it = with_policy(self.it, **POLICIES[name])
@@ -308,10 +270,21 @@ class Plan:
     def do_source(self, *words: str) -> None:
         """The source has these rows; ``<115``: they hold every change below that position."""
         below = [int(w[1:]) for w in words if w.startswith("<")]
-        rows = _rows([w for w in words if not w.startswith("<")])
+        rows = rows_of([w for w in words if not w.startswith("<")])
         types = {"id": "bigint", "v": "varchar", "n": "bigint"}
         count = len(rows[0]) if rows else 2
         self.it.source = Rows(rows, 3 << 40 | below[0] if below else 0, types=dict([*types.items()][:count]))
+
+    def do_meanwhile(self, *step: str) -> None:
+        """While the source is read next, this happens."""
+        source = self.it.source
+        assert isinstance(source, Rows)
+
+        def once() -> None:
+            source.then = lambda: None
+            self.step(" ".join(step))
+
+        source.then = once
 
     def do_verify(self, *words: str) -> None:
         """``m e d [unknown [changing]]``: rows that are missing, extra, different, not judged; else none."""
@@ -372,7 +345,7 @@ class Plan:
     # What is there
 
     def do_is(self, *words: str) -> None:
-        assert self.it.view() == sorted(r[:2] for r in _rows(words))
+        assert self.it.view() == sorted(r[:2] for r in rows_of(words))
 
     def do_none(self, id_: str) -> None:
         """Not even a mark of it."""

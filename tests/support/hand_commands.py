@@ -61,6 +61,8 @@ class Hand:
     states: MemoryStreamStates = field(default_factory=MemoryStreamStates)
     source: SourceReader | None = None
     key: tuple[str, ...] = ("id",)
+    condition: str = ""
+    """Which rows of the table are those of the stream."""
 
     @property
     def subject(self) -> Subject:
@@ -74,6 +76,7 @@ class Hand:
             feed.book,
             source=opened,
             handover=lambda t: ClickHouseHandover(self.client, self.database, "ch_sink_handover", feed.name, t),
+            condition=self.condition,
             unresolved=lambda _: feed.letters_of.places("unresolved") | self._waiting,
         )  # fmt: skip
 
