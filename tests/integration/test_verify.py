@@ -21,7 +21,6 @@ from ch_sink.trust.verify import verified
 from ch_sink.wiring.process import Stopped
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
-from tests.support.hand import ENGINES
 from tests.support.hand_commands import hand
 from tests.support.plan_words import parts
 from tests.support.recorded import CASES, equal, one_encoding_each
