@@ -48,6 +48,6 @@ def test_a_drawn_history_is_answered_with_the_sources_rows(client: Client, datab
 
 @on_engines("25.8")
 def test_tables_equal_their_source_whatever_happens(client: Client, database: str, own_tables: str) -> None:
-    drawn_scripts = engine_scripts(1, 3, 1)
+    drawn_scripts = engine_scripts(1, 1, 1)
     found = {str(script): engine_faults(client, database, own_tables, script) for script in drawn_scripts}
     assert {script: wrong[0] for script, wrong in found.items() if wrong} == {}

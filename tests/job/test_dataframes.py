@@ -14,15 +14,11 @@ from ch_sink.clickhouse import ClickHouseLedger
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
 from ch_sink.ports import FinishedRange
 from ch_sink.spark import frame_tasks, history, sink
-from tests.support.frames import TOPIC, Shelf, change, needs_data_sources
+from tests.support.choose import each_value
+from tests.support.frames import TOPIC, Shelf, change, needs_data_sources, on_classic, on_connect
 from tests.support.sink import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
-
-
-@pytest.fixture(params=["spark", "connect"])
-def session(request: pytest.FixtureRequest) -> Any:
-    return request.getfixturevalue(request.param)
 
 
 def query(session: Any, shelf: Shelf, name: str, function: Any, *, files: int = 1, available: bool = True) -> Any:
@@ -61,6 +57,7 @@ def parts(shelf: Shelf) -> int:
     return int(found["n"])
 
 
+@on_classic
 def test_small_ranges_of_a_hundred_partitions_are_one_insert(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config())
     path = shelf.write({p: [change(100 * p + n, n) for n in range(3)] for p in range(100)})
@@ -97,8 +94,7 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize("ends", [(6,), (2, 5), (9,)])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "ends"), each_value(ENGINES, [(6,), (2, 5), (9,)]))
 def test_what_was_stored_together_is_stored_once_however_it_comes_again(
     engine: str, ends: tuple[int, ...], spark: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +122,7 @@ def test_what_was_stored_together_is_stored_once_however_it_comes_again(
     assert found["ids"] == 180
 
 
+@on_classic
 def test_truncates_and_new_columns_have_their_rounds(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config(truncate="apply", evolve="add_columns"))
     events = [
@@ -142,6 +139,7 @@ def test_truncates_and_new_columns_have_their_rounds(session: Any, shelf: Shelf)
     assert [r["note"] for r in notes] == [None, "a", "b"]
 
 
+@on_connect
 def test_a_query_goes_on_without_its_checkpoint_and_with_other_splits(session: Any, shelf: Shelf) -> None:
     for n in range(6):
         shelf.write(
@@ -153,6 +151,7 @@ def test_a_query_goes_on_without_its_checkpoint_and_with_other_splits(session: A
     assert shelf.count() == len(shelf.rows()) == 120
 
 
+@on_classic
 def test_two_queries_on_one_stream_are_refused(session: Any, shelf: Shelf) -> None:
     shelf.write({0: [change(n, n) for n in range(10)]})
     first = query(session, shelf, "first", sink(shelf.config()), available=False)
@@ -168,6 +167,7 @@ def test_two_queries_on_one_stream_are_refused(session: Any, shelf: Shelf) -> No
     assert shelf.count() == 10
 
 
+@on_classic
 def test_a_gap_above_the_ledger_is_data_loss(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config())
     function(session.read.parquet(str(shelf.write({0: [change(1, 1)]}))), 0)
@@ -244,6 +244,7 @@ def test_unknown_options_have_the_nearest_name(shelf: Shelf, tmp_path: Path) -> 
         sink(path)
 
 
+@on_connect
 def test_the_history_is_a_dataframe(session: Any, shelf: Shelf) -> None:
     config = shelf.config()
     path = shelf.write({0: [change(1, 1), change(2, 2)], 1: [change(3, 3), change(3, 4, op="d")]})
@@ -267,9 +268,9 @@ def example(name: str) -> str:
 
 
 @needs_data_sources
-@pytest.mark.parametrize("kind", ["spark", "connect"])
-def test_the_page(kind: str, request: pytest.FixtureRequest, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    spark: Any = request.getfixturevalue(kind)
+@on_classic
+def test_the_page(session: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = session
     monkeypatch.chdir(shelf.folder)
     bronze = str(shelf.write({0: [change(1, 1), change(2, 2), change(1, 3, "paid", "u")]}).parent)
     feed = str(shelf.folder / "feed.parquet")
