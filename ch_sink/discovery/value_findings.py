@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ch_sink.clickhouse import Client
-from ch_sink.decode.mongodb import DocumentTable
+from ch_sink.decode.mongodb.columns import DocumentTable
 from ch_sink.discovery.sample_rows import row_events
 from ch_sink.errors import ChSinkError, ClickHouseError, TableError
 from ch_sink.model.change import Records

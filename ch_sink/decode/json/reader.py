@@ -17,7 +17,7 @@ from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import to_columns
 from ch_sink.decode.json.layout import KEPT, Layout, build_layout, with_names
 from ch_sink.decode.json.scanned import Scanner, scanner
-from ch_sink.decode.mongodb import document_layout, document_scanner, is_document_source
+from ch_sink.decode.mongodb.events import document_layout, document_scanner, is_document_source
 from ch_sink.decode.parts import UNREADABLE, Fault, Read, fails
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import UnknownColumn
