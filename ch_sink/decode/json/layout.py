@@ -111,7 +111,7 @@ class RowReading:
         columns: list[Any] = [
             (attribute, wire)
             if required
-            else (attribute, wire if wire is Any else wire | msgspec.UnsetType if _unites(wire) else wire, absent)
+            else (attribute, wire if wire is Any or wire is msgspec.Raw else wire | msgspec.UnsetType, absent)
             for attribute, wire in members
         ]
         skipped = [(attribute, wire, msgspec.UNSET) for attribute, wire in self.skipped]
@@ -285,10 +285,6 @@ def _without_column(table: TargetTable, declared: dict[str, SourceType] | None, 
     own, filled = {c.name for c in table.columns}, {c.name for c in table.source_columns}
     yield from extras if declared is None else (name for name in declared if name not in own)
     yield from (c.name for c in table.columns if c.name not in filled)
-
-
-def _unites(wire: Any) -> bool:
-    return wire is not msgspec.Raw
 
 
 _UNFIT = re.compile(r'["\\\x00-\x1f]')
