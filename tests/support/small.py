@@ -8,17 +8,12 @@ import numpy as np
 
 from ch_sink.decode import Decoder
 from ch_sink.memory import MemoryHandover
-from ch_sink.merge import (
-    Changes,
-    LeftOpen,
-    Merged,
-    Resolved,
-    Scope,
-    merge_append,
-    merge_collapsing,
-    merge_replacing,
-    resolve,
-)
+from ch_sink.merge.append import Changes, merge_append
+from ch_sink.merge.collapsing import merge_collapsing
+from ch_sink.merge.dependent import LeftOpen
+from ch_sink.merge.replacing import merge_replacing
+from ch_sink.merge.resolve import resolve
+from ch_sink.merge.resolved import Merged, Resolved, Scope
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import Earlier, Rules, Sequenced, State, sequence
