@@ -60,7 +60,7 @@ def test_changes_that_share_inserts_are_there_once() -> None:
 
 
 def test_swapped_keys_are_right() -> None:
-    assert wrong_in(scripts(7100, 9, 1, SWAPS)) == {}
+    assert wrong_in(scripts(7100, 6, 1, SWAPS)) == {}
 
 
 @pytest.mark.long
