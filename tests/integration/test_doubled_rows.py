@@ -83,18 +83,23 @@ def expect_repaired(it: Hand, against: str) -> None:
 
 
 @each_of("engine", COLLAPSING, "collapsing")
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("case", ["doubled", "gone", "short"])
 def test_signs_that_do_not_pair_are_a_difference_until_a_resync(
-    client: Client, database: str, engine: str, sign: int
+    client: Client, database: str, engine: str, case: str
 ) -> None:
-    """FINAL shows the right rows: of a doubled +1 one, of a −1 of a row that is gone none."""
+    """FINAL shows the right rows: of a doubled +1 one, of a −1 of a row that is gone none, of a −1 too much the last
+    row.
+    """
     it = hand(client, database, engine, [insert(1, "a", 100), insert(2, "b", 110), delete(row(2, "b"), 120)])
     it.read_all()
-    id_ = 1 if sign > 0 else 2
-    first = f"(SELECT * FROM {database}.t WHERE id = 1)"
-    again = f"SELECT * REPLACE({id_} AS id, {sign} AS _sign) FROM {first}"
     client.command(f"SYSTEM STOP MERGES {database}.t")
-    client.command(f"INSERT INTO {database}.t {again}", settings={"insert_deduplicate": 0})
+    for id_, sign, above in {"doubled": [(1, 1, 0)], "gone": [(2, -1, 0)], "short": [(1, -1, 0)] * 2 + [(1, 1, 1)]}[
+        case
+    ]:
+        changed = f"{id_} AS id, {sign} AS _sign, toUInt128(_version + {above}) AS _version"
+        again = f"SELECT * REPLACE({changed}) FROM (SELECT * FROM {database}.t WHERE id = 1 ORDER BY _version LIMIT 1)"
+        client.command(f"INSERT INTO {database}.t {again}", settings={"insert_deduplicate": 0})
+    assert it.view() == [(1, "a")]
     with verified(it.subject, Options(patience=0)) as found:
         assert (found.report.unpaired, found.report.equal) == (1, False)
     resynced(it.refill, apply=True, against="topic")
