@@ -8,15 +8,16 @@ from ch_sink.clickhouse import detect
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.pipeline.target import Target
-from tests.support.hand import HandFed, mysql
-from tests.support.hand_tables import (
+from tests.support.hand import (
     COLLAPSING,
+    HandFed,
     Make,
     delete,
     each_collapsing,
     each_engine,
     insert,
     key,
+    mysql,
     row,
     signs,
     update,
