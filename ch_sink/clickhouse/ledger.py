@@ -167,8 +167,11 @@ class ClickHouseLedger(OwnedLedger, ClickHouseTaskLedger):
             self.folds.none_yet()
         return claim
 
-    def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
+    def check_claim(self) -> None:
         self.expect_own(*_looks([self]).get(self.stream, (None, False)))
+
+    def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
+        self.check_claim()
         numbered, rows = self.intent_rows(ranges)
         insert_rows(self.table, rows)
         self.intended(numbered)
@@ -207,7 +210,7 @@ class ClickHouseLedger(OwnedLedger, ClickHouseTaskLedger):
             )
 
     def results(self, results: Sequence[FinishedRange]) -> None:
-        self.expect_own(*_looks([self]).get(self.stream, (None, False)))
+        self.check_claim()
         insert_rows(self.table, self.result_rows(results))
         self.finished(results)
 

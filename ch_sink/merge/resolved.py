@@ -246,11 +246,13 @@ class System:
     layout: Layout | None
     sign: str | None
     is_deleted: str | None
+    defaults: tuple[tuple[str, pa.Scalar], ...] = ()
+    """Columns with a constant default."""
 
     @staticmethod
     def of(table: TargetTable, layout: Layout | None) -> "System":
         engine = table.engine
-        return System(version_column(table), layout, engine.sign_column, engine.is_deleted_column)
+        return System(version_column(table), layout, engine.sign_column, engine.is_deleted_column, table.defaults)
 
 
 def version_column(table: TargetTable) -> str | None:

@@ -165,7 +165,9 @@ class Ledger(TaskLedger, Protocol):
         ...
 
     def check_claim(self) -> None:
-        """Raises LedgerConflict if another job has claimed the stream since."""
+        """Raises LedgerConflict if another job has claimed the stream since, TakenBack if the ledger lacks what was
+        written last under the claim.
+        """
         ...
 
     def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:

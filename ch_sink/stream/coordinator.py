@@ -116,6 +116,7 @@ class Coordinator:
             log.warning("%s: columns %r and %r differ by letter case only", table.now.qualified, first, second)
         self._releases = Releases(stream, self.summary.add)
         stream.look_at_rollups(last)
+        self._closing.callback(stream.keep_rollups)
 
     def close(self) -> None:
         """Release what `open` took."""

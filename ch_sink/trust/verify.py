@@ -308,7 +308,7 @@ class Comparison:
 
 
 def unpaired(subject: Subject, target: Side) -> set[str]:
-    """Hashes of the keys whose signs sum up neither to 0 nor to 1, as many as are counted. Raises ClickHouseError."""
+    """Hashes of the keys with wrong signs (`Side.unpaired`), as many as are counted. Raises ClickHouseError."""
     query = target.unpaired()
     if not query:
         return set()
