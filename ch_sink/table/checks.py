@@ -127,8 +127,8 @@ def key_finding(table: TargetTable, key: Sequence[str]) -> Finding | None:
         "sorting key",
         f"ORDER BY ({', '.join(table.sorting_key)}) of {table.qualified} lacks the key column {', '.join(lacking)}: "
         "the engine would merge different rows of the source",
-        f"Recreate the table with ORDER BY ({', '.join(quote(n) for n in key)}), or state that in init.order_by and fill "
-        "the table again with `ch_sink resync CONFIG --apply`.",
+        f"Recreate the table with ORDER BY ({', '.join(quote(n) for n in key)}), or state that in init.order_by and "
+        "fill the table again with `ch_sink resync CONFIG --apply`.",
     )
 
 
