@@ -8,10 +8,9 @@ import pytest
 
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
-from tests.support.collection import Collection, draw_collection, plain
 from tests.support.document_run import DocumentRun, document_table
 from tests.support.hand import Event
-from tests.support.mongodb import Description, Dialect, event, update_event
+from tests.support.mongodb import Collection, Description, Dialect, draw_collection, event, plain, update_event
 
 SEEDS = range(8)
 DOCUMENT = (Column("_id", "String"), Column("document", "String"))

@@ -13,10 +13,25 @@ from ch_sink.table.spec import TableSpec
 from tests.model.shapes import Layout
 from tests.model.wire import dumps
 from tests.support.choose import each_value
-from tests.support.documents import FOLDER, KEYED, decode, faults_of, rows_of, run_of, sample
+from tests.support.documents import (
+    FOLDER,
+    KEYED,
+    LAYOUTS,
+    OTHER_ID,
+    SAMPLE_ID,
+    THIRD_ID,
+    Orders,
+    decode,
+    example,
+    faults_of,
+    in_partitions,
+    row,
+    rows_of,
+    run_of,
+    sample,
+    singlestore,
+)
 from tests.support.hand import PLACEHOLDER
-from tests.support.oracle_stream import LAYOUTS, Orders, row
-from tests.support.singlestore_stream import OTHER_ID, SAMPLE_ID, THIRD_ID, example, in_partitions, singlestore
 
 
 @pytest.mark.parametrize(("engine", "layout"), each_value(KEYED, LAYOUTS))
