@@ -36,13 +36,16 @@ from tests.support.trust import recorded_subject, subject_of
 
 pytestmark = pytest.mark.integration
 
+SHORT = [case for case in one_encoding_each(CASES) if case[1] in ("all_types", "kc", "tr", "oddkey", "nopk", "toast_d")]
+"""Tables of all types, of key changes, truncates and left-out values, with an odd key and without one."""
+
 
 def report_of(subject: Subject, options: Options = Options()) -> Report:  # noqa: B008
     with verified(subject, options) as found:
         return found.report
 
 
-@pytest.mark.parametrize(("stream", "table"), some(CASES, one_encoding_each(CASES)))
+@pytest.mark.parametrize(("stream", "table"), some(CASES, SHORT))
 def test_recorded_streams_are_equal(client: Client, database: str, stream: str, table: str) -> None:
     report = report_of(recorded_subject(client, database, stream, table))
     assert (report.missing, report.extra, report.different, report.changing) == (0, 0, 0, 0), report.examples
@@ -157,6 +160,9 @@ class Behind:
 
     def __init__(self, feed: Feed, offsets: int) -> None:
         self.feed, self.offsets = feed, offsets
+
+    def last_claim(self) -> None:
+        return None
 
     def progress(self, topic_id: str) -> dict[int, int]:
         return {p: max(0, end - self.offsets) for p, end in self.feed.at.items()}
