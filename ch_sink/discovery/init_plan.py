@@ -265,7 +265,8 @@ def other_rows(config: Config, client: Client, table: TargetTable, key: tuple[st
 
     None if the table has no such rows, or the stream has begun: its own rows are there, too. Raises ClickHouseError.
     """
-    return _versions(config, client, table) or _unordered(config, client, table, key)
+    unordered = _unordered(config, client, table, key)
+    return unordered or _stored_twice(config, client, table) or _versions(config, client, table)
 
 
 def _versions(config: Config, client: Client, table: TargetTable) -> Finding | None:
@@ -307,6 +308,21 @@ def _unordered(config: Config, client: Client, table: TargetTable, key: tuple[st
         "versions",
         "the table has rows without versions, and the ledger has no entry of this stream: nothing says which row of a "
         "key is the newest",
+        ANOTHER_TABLE,
+    )
+
+
+def _stored_twice(config: Config, client: Client, table: TargetTable) -> Finding | None:
+    """Whether a history has rows whose changes the stream may read again."""
+    if table.engine.family is not Family.MERGE_TREE or config.start == "latest" or _has_begun(config, client):
+        return None
+    if not has_rows(client, table, own_rows(table, config.policy().columns)):
+        return None
+    return Finding(
+        "fail",
+        "versions",
+        "the table has rows, and the ledger has no entry of this stream: to read the topic from its start would store "
+        "changes twice that are there",
         ANOTHER_TABLE,
     )
 

@@ -120,6 +120,10 @@ class StreamTable:
             return None
         return self._admin.highest_version(self.now)
 
+    def has_rows(self) -> bool:
+        """Whether the table has rows of the stream, whoever wrote them."""
+        return self._admin.highest_version(self.now) >= 0
+
     def highest_epoch(self, version: int | None) -> int | None:
         """The highest epoch in the versions of the stream's rows, be they of another writer; None if there is none.
 

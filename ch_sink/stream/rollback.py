@@ -46,7 +46,23 @@ class Restored:
             LedgerConflict: another job has the stream by now.
         """
         self._compare_with(group)
+        self._expect_known()
         self._expect_complete()
+
+    def _expect_known(self) -> None:
+        """Raises StreamFailed if a history has rows of which the ledger knows nothing, and the topic is read anew."""
+        begins = self._stream.settings.start in ("ledger", "earliest") and not self._ledger.topic_ids()
+        anew = self._target.appends and begins
+        if not anew or not self._stream.table.has_rows():
+            return
+        self._ledger.check_claim()
+        table = self._stream.table.now.qualified.replace("`", "")
+        raise StreamFailed(
+            f"{table} has rows, and the ledger has no entry of stream {self._stream.settings.name}: to read the topic "
+            "from its start would store changes twice that are there",
+            hint="Restore the table and the ledger together, or name a new table in clickhouse.table. If the rows are "
+            "of other changes only, state the offsets to begin at in start.",
+        )
 
     def _compare_with(self, group: GroupOffsets) -> None:
         """See whether the consumer group is ahead of the ledger's ends: the ledger was restored then."""

@@ -116,6 +116,19 @@ def test_a_history_beside_a_ledger_that_lacks_it_is_not_stored_twice(first: int)
     assert len(stream.memory.table.rows) == rows
 
 
+def test_a_history_of_which_neither_ledger_nor_group_knows_is_not_stored_twice() -> None:
+    """As under another stream name, or after the group's offsets have expired."""
+    stream = Stream("append")
+    stream.run()
+    rows = len(stream.memory.table.rows)
+    other = Stream("append")
+    other.memory.table = stream.memory.table
+    with pytest.raises(StreamFailed, match="has rows, and the ledger has no entry of stream") as error:
+        other.run()
+    assert "new table" in str(error.value.hint)
+    assert len(stream.memory.table.rows) == rows
+
+
 def result(batch: int, partition: int, start: int, end: int, top: int = 0) -> FinishedRange:
     return FinishedRange("t", "id", partition, start, end, Counts(top=top), batch=batch)
 
