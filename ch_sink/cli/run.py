@@ -145,9 +145,9 @@ def run(
 @contextmanager
 def _starting(settings: "Sequence[Config]", master: str | None, stop: "Stop") -> "Iterator[JvmStart | None]":
     """Spark's JVM, which starts beside everything else. It ends at once if no session has been made."""
-    from ch_sink.spark.session import start_application
+    from ch_sink.spark.session import properties_of, start_jvm
 
-    jvm = start_application(settings, master, stop)
+    jvm = start_jvm("ch_sink", master or settings[0].spark.master, properties_of(settings), stop)
     try:
         yield jvm
     finally:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
-from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
+from ch_sink.memory import MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.model.change import HandoverId
 from ch_sink.model.counts import counted, grouped
 from ch_sink.model.policy import Policy
@@ -37,7 +37,7 @@ from ch_sink.ports import (
 )
 from ch_sink.stream.batch_plan import OffsetRange, plan_ranges
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.ports import StreamPorts, StreamSettings
+from ch_sink.stream.ports import NoGroup, StreamPorts, StreamSettings
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
@@ -110,7 +110,7 @@ class Fold:
         self._pending = MemoryPending()
         self.letters = Letters()
         admin = _ShadowAdmin(shadow, ClickHouseTableAdmin(client, shadow.database, shadow.name, settings.policy))
-        ports = StreamPorts(self._ledger, admin, topic, self._pending, MemoryGroup())
+        ports = StreamPorts(self._ledger, admin, topic, self._pending, NoGroup())
         self._coordinator = Coordinator(self._settings, ports)
         self.at: dict[int, int] = {}
         """Partition → the next offset."""

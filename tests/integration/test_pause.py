@@ -41,7 +41,7 @@ def files(tmp_path: Path, clickhouse: EmbeddedClickHouse, client: Client, databa
 
 @pytest.fixture
 def states(client: Client, database: str) -> ClickHouseStreamStates:
-    return ClickHouseStreamStates(client, database, LEDGER)
+    return ClickHouseStreamStates(client.settings, database, LEDGER)
 
 
 def seen(states: ClickHouseStreamStates) -> dict[str, str]:

@@ -17,7 +17,6 @@ from ch_sink.clickhouse import (
     detect,
 )
 from ch_sink.decode import Decoder
-from ch_sink.memory import MemoryGroup
 from ch_sink.model.policy import Policy
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.rollup import RollupChoice
@@ -25,6 +24,7 @@ from ch_sink.table.views import view_of
 from tests.model import Batch, History, Layout
 from tests.support.harness import batches_of, topic_of
 from tests.support.local_runner import LocalPorts, LocalRunner
+from tests.support.memory_stream import MemoryGroup
 
 __all__ = ["DDL", "EngineRun", "EngineTable"]
 

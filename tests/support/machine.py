@@ -16,7 +16,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.decode import Decoder
-from ch_sink.memory import MemoryGroup, MemoryLedger
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.policy import policy_of
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.views import view_of
@@ -28,7 +28,7 @@ from tests.support.hand_tables import OWN
 from tests.support.local_runner import LocalPorts, LocalRunner
 from tests.support.machine_model import Rows, Shop, applied
 from tests.support.machine_parts import Copies, Known, SourceRows, Wrong, differing
-from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
+from tests.support.memory_stream import MemoryGroup, MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
 from tests.support.trust import TopicInMemory
 

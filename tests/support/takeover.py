@@ -23,7 +23,6 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.decode import Decoder
 from ch_sink.errors import ChSinkError
-from ch_sink.memory import MemoryGroup
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.ports import Insert, TableWriter
@@ -37,7 +36,7 @@ from tests.support.hand import Event
 from tests.support.hand_tables import APPEND, OWN
 from tests.support.kills import Kill
 from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
-from tests.support.memory_stream import MemoryTopic
+from tests.support.memory_stream import MemoryGroup, MemoryTopic
 
 __all__ = ["Freezing", "Takeover"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.clickhouse import Client, Evolution, detect
+from ch_sink.clickhouse import ClickHouseTableAdmin, Client, detect
 from ch_sink.config import Config
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import UnknownColumn
@@ -57,7 +57,7 @@ class Died(Exception):
 
 def schema_changes(client: Client, database: str, ledger: MemoryLedger) -> SchemaChanges:
     ledger.claim("run")
-    return SchemaChanges(Evolution(client, database, "t", policy_of()), ledger)
+    return SchemaChanges(ClickHouseTableAdmin(client, database, "t", policy_of()), ledger)
 
 
 def made(client: Client, database: str, engine: str) -> TargetTable:
@@ -80,7 +80,7 @@ def test_a_job_killed_between_the_column_and_its_view_leaves_the_view_to_the_nex
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(Evolution, "_recreate_views", dies)
+        patch.setattr(ClickHouseTableAdmin, "_recreate_views", dies)
         with pytest.raises(Died):
             schema_changes(client, database, ledger).carry_out(table, [BARRIER])
     table = detect(client, database, "t", policy_of())
