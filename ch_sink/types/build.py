@@ -21,8 +21,6 @@ _KNOW_IT = ("String", "JSON", "Array", "Map", "Tuple", "Nested", "SimpleAggregat
 """Targets whose converters know the placeholder themselves."""
 _NEVER_OMITTED = ("io.debezium.data.Uuid", "io.debezium.time.ZonedTime")
 """Types whose values are never long enough to be left out."""
-
-
 _GUESSES = frozenset(("boolean", "int64", "float64", "string", "struct"))
 
 

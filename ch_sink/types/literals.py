@@ -78,11 +78,7 @@ class Reading:
 
 
 _C = "org.apache.kafka.connect.data."
-
-
 _T = "io.debezium.time."
-
-
 _NAMED: dict[str, tuple[Shape, Any, int]] = {
     _T + "Date": (Shape.DAYS, int, 0),
     _C + "Date": (Shape.DAYS, int, 0),
@@ -104,11 +100,7 @@ _NAMED: dict[str, tuple[Shape, Any, int]] = {
     "io.debezium.data.geometry.Geometry": (Shape.GEOMETRY, GeometryLiteral, 0),
     "io.debezium.data.geometry.Geography": (Shape.GEOMETRY, GeometryLiteral, 0),
 }
-
-
 _TEXTS = frozenset(("String", "FixedString"))
-
-
 _ONLY: dict[str, frozenset[str]] = {
     # Texts with a meaning that no other column has.
     _T + "ZonedTime": _TEXTS | {"Time", "Time64"},
@@ -119,8 +111,6 @@ _ONLY: dict[str, frozenset[str]] = {
     "io.debezium.data.Tsvector": _TEXTS,
     "io.debezium.data.Json": _TEXTS | {"JSON", "Array", "Map", "Tuple", "Nested"},
 }
-
-
 _BY_KIND: dict[str, tuple[Shape, Any]] = {
     "int8": (Shape.INTEGER, int),
     "int16": (Shape.INTEGER, int),
@@ -135,8 +125,6 @@ _BY_KIND: dict[str, tuple[Shape, Any]] = {
     "map": (Shape.MAP, dict),
     "struct": (Shape.STRUCT, msgspec.Raw),
 }
-
-
 _LONGEST_BITS = 83_886_080
 """PostgreSQL's longest BIT(n)."""
 

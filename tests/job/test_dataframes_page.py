@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.support.frames import Shelf, change, needs_data_sources
+from tests.support.frames import Shelf, change, needs_data_sources, on_classic
 from tests.support.sink import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
@@ -23,9 +23,9 @@ def example(name: str) -> str:
 
 
 @needs_data_sources
-@pytest.mark.parametrize("kind", ["spark", "connect"])
-def test_the_page(kind: str, request: pytest.FixtureRequest, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    spark: Any = request.getfixturevalue(kind)
+@on_classic
+def test_the_page(session: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = session
     monkeypatch.chdir(shelf.folder)
     bronze = str(shelf.write({0: [change(1, 1), change(2, 2), change(1, 3, "paid", "u")]}).parent)
     feed = str(shelf.folder / "feed.parquet")

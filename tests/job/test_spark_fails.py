@@ -48,6 +48,7 @@ def next_job_makes_it_equal(place: Place, config: Path) -> None:
     assert place.differences("mariadb-busy", "mariadb", _TABLE) == []
 
 
+@pytest.mark.long
 def test_a_killed_jvm_ends_the_job_and_stops_no_stream(place: Place) -> None:
     config, topic, records = prepared(place, _STREAM, _TABLE, "collapsing", spark={"master": "local[1]"})
     produce(place.kafka, records[:1000], topic)

@@ -36,7 +36,7 @@ def delivered(events: list[Event], rng: random.Random, repeats: int) -> list[Eve
 
 
 @pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "versioned", "append"])
-@pytest.mark.parametrize("first", [0, 10])
+@pytest.mark.parametrize("first", [0, pytest.param(10, marks=pytest.mark.long)])
 def test_the_table_equals_the_collection(engine: str, first: int) -> None:
     for seed in range(first, first + 10):
         collection, dialect = draw_collection(seed)

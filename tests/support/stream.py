@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from ch_sink.clickhouse import (
     AnyKeyLookup,
@@ -55,11 +56,7 @@ def typed_stream(stream: str, table: str) -> str:
 
 def schema_of(stream: str, table: str, keep: Mapping[str, tuple[str, str, dict[str, str]]] | None = None) -> RowSchema:
     """What ``init`` finds in a topic. ``keep``: kind, semantic name and parameters that plain JSON does not state."""
-    everything = topics(stream)[topic_of(stream, table)]
-    found = sample_schema(
-        as_records([replace(r, partition=0, offset=i) for i, r in enumerate(everything)]), registry=registry(stream)
-    )
-    assert found is not None
+    found = _sampled(stream, table)
     told = keep or {}
     fields = tuple(
         Field(f.name, SourceType(told[f.name][0], told[f.name][1], tuple(told[f.name][2].items())))
@@ -68,6 +65,16 @@ def schema_of(stream: str, table: str, keep: Mapping[str, tuple[str, str, dict[s
         for f in found.fields
     )
     return RowSchema(fields, found.key)
+
+
+@cache
+def _sampled(stream: str, table: str) -> RowSchema:
+    everything = topics(stream)[topic_of(stream, table)]
+    found = sample_schema(
+        as_records([replace(r, partition=0, offset=i) for i, r in enumerate(everything)]), registry=registry(stream)
+    )
+    assert found is not None
+    return found
 
 
 def make_table(

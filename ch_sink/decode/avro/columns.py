@@ -259,8 +259,6 @@ _COMMON: dict[str, Any] = {
     "name": str | None,
     "ts_ms": int | None,
 }
-
-
 _SAMPLES: dict[str, Any] = {"boolean": True, "string": "", "bytes": b"", "float32": 0.5, "float64": 0.5, "struct": {}}
 
 

@@ -39,7 +39,7 @@ def flattened(connector: str) -> Flattened:
     return source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FlatLayout(Layout):
     """A layout of rows, with their added fields."""
 
@@ -199,8 +199,6 @@ def _reading(row: RowReading, names: Collection[str]) -> RowReading:
 
 
 _TRUE = ("true", True)
-
-
 _DELETED = str | bool | None
 
 
@@ -260,11 +258,7 @@ _BLOCK: dict[str, Any] = {
     "ts_ms": int | None,
     "snapshot": str | bool | None,
 }
-
-
 _POSITION = {f.name for source in SOURCES for f in msgspec.structs.fields(source.wire)}
-
-
 _OTHERS = frozenset(
     """
     id total_order data_collection_order ts_us ts_ns version db schema table query txId xmin thread server_id gtid

@@ -65,9 +65,9 @@ class ColumnReader:
         return list(map(self.get, rows))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """How payloads of one shape become columns."""
+    """How payloads of one shape become columns; compared by identity."""
 
     connector: str
     source: Source
@@ -306,27 +306,13 @@ def _unites(wire: Any) -> bool:
 
 
 _UNFIT = re.compile(r'["\\\x00-\x1f]')
-
-
 _MARK = "\x7f"
-
-
 _PRIVATE = 0xF000
 """First of the private-use characters that replace the unsupported ones, after the mark."""
-
-
 _TO_ALIAS = {code: _PRIVATE + code for code in (*range(32), ord('"'), ord("\\"))}
-
-
 _FROM_ALIAS = {private: code for code, private in _TO_ALIAS.items()}
-
-
 _ALIASES = re.compile("|".join(map(chr, _FROM_ALIAS)))
-
-
 _IMAGES = ("before", "after")
-
-
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 

@@ -11,7 +11,7 @@ from ctypes import CDLL
 from decimal import Decimal
 from functools import lru_cache
 from types import NoneType
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, UNCONVERTED, add_column, meta, unknown_columns
-from ch_sink.decode.json.layout import KEPT, Field, Layout
+from ch_sink.decode.json.layout import Field, Layout
 from ch_sink.decode.native.library import Keep, Members, Program, Skip, joined, library, program
 from ch_sink.decode.native.scan import (
     FEWEST,
@@ -48,7 +48,6 @@ FAILED = (Fault, DecodeError, msgspec.MsgspecError, RecursionError, *UNCONVERTED
 
 _ROOM = Room()
 T = TypeVar("T")
-L = TypeVar("L", bound=Layout)
 
 
 class Refused(Exception):
@@ -154,23 +153,6 @@ class Scanner(ABC):
             return [value if row else msgspec.UNSET for value, row in zip(read, is_row.tolist(), strict=True)]
 
         return unknown_columns(self._layout, is_row, part, values, payloads)
-
-
-class Scanners(Generic[L]):
-    """The scanners of a table's layouts."""
-
-    def __init__(self, make: Callable[[L], Scanner | None]) -> None:
-        self._make = make
-        self._known: dict[int, tuple[L, Scanner | None]] = {}
-
-    def of(self, layout: L) -> Scanner | None:
-        """The layout's own; None if its payloads are not scanned."""
-        known = self._known.get(id(layout))
-        if known is None:
-            if len(self._known) >= KEPT:
-                self._known.clear()
-            known = self._known[id(layout)] = (layout, self._make(layout))
-        return known[1]
 
 
 class Envelopes(Scanner):

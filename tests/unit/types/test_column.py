@@ -5,6 +5,7 @@ import pytest
 from ch_sink.types import clickhouse_type
 from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import SourceType
+from tests.unit.types.columns import INT
 
 TEXT = SourceType("string")
 TEXTS = SourceType("array", items=TEXT)
@@ -37,3 +38,12 @@ def test_the_column_follows_the_choice(source: SourceType, choices: TypeChoices,
 
 def test_json_in_a_key_stays_a_text() -> None:
     assert clickhouse_type(JSON, AS_JSON, key=True) == "String"
+
+
+def test_keys_and_required_columns_are_not_nullable() -> None:
+    assert clickhouse_type(SourceType("int32", optional=False)) == "Int32"
+    assert clickhouse_type(SourceType("int32"), key=True) == "Int32"
+    label = SourceType("string", "io.debezium.data.Enum")
+    assert clickhouse_type(label) == "LowCardinality(Nullable(String))"
+    assert clickhouse_type(label, TypeChoices(low_cardinality=False)) == "Nullable(String)"
+    assert clickhouse_type(SourceType("array", items=INT), TypeChoices(nullable_tuple=False)) == "Nullable(String)"
