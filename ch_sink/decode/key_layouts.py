@@ -143,7 +143,7 @@ class KeyLayouts:
         made = self._converter(declared, self.column(name), numbers=numbers)
         decode = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal).decode
         raw_text = made.arrow == pa.binary() and declared is None
-        return _Layout(decode, (ColumnReader(name, _itself, made),), primitive=True, raw_text=raw_text)
+        return _Layout(decode, (ColumnReader(name, lambda value: value, made),), primitive=True, raw_text=raw_text)
 
     def _avro_layout(self, framed: Framed) -> tuple[list[AvroColumn], bool]:
         """The columns of Avro's keys of a schema, and whether each key is one value."""
@@ -236,10 +236,6 @@ def _literals(payload: bytes) -> Any:
 
 def _is_number(literal: Any) -> bool:
     return isinstance(literal, int | float) and not isinstance(literal, bool)
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 def _text(payload: bytes, decode: Callable[[bytes], Any]) -> Any:

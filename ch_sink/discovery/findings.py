@@ -16,7 +16,7 @@ from ch_sink.clickhouse import (
     stored_and_read,
 )
 from ch_sink.config import Config
-from ch_sink.decode.mongodb import is_document_source
+from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.discovery.connector_findings import (
     change_findings,
     flattened_finding,
@@ -272,7 +272,7 @@ def _rollups(config: Config, client: Client, table: TargetTable) -> Iterator[Fin
         yield Finding("fail", "rollups", str(error), error.hint)
         return
     for rollup in rollups:
-        filled = comments.get(rollup.choice.name) == rollup.comment
+        filled = comments.get(rollup.choice.name, "").startswith(rollup.comment())
         yield Finding(
             "ok", "rollups", f"{rollup.choice.name}" + ("" if filled else ": the job fills it from the table")
         )

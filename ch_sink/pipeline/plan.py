@@ -72,8 +72,7 @@ def plan(
     if order.keep.any() or (ports.trace is not None and batch.key is not None):
         merged = merge_chunk(batch, records, order, target, source, state, ports, known.waiting)
         counts.update(merged.counts)
-    letters = state.letters or bool(batch.bad or merged.bad)
-    after = replace(merged.state, profile=profile.after(batch), letters=letters)
+    after = replace(merged.state, profile=profile.after(batch))
     left = left_to_store(merged, counts, target, ports.lookup, known, after)
     return Plan(
         after,
@@ -189,7 +188,7 @@ class _WithChunk:
         return join_records([self.history.before(int(self.records.offsets[0]), limit), own])
 
 
-_BY_EVENT = ("keep", "epoch", "commit", "transaction", "version", "leaving", "recheck")
+_BY_EVENT = ("keep", "epoch", "commit", "transaction", "version", "leaving")
 """Arrays of `Sequenced` with a value for each event."""
 
 

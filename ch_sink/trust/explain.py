@@ -6,7 +6,7 @@ from typing import Any
 
 from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.config import Config
-from ch_sink.merge import version_column
+from ch_sink.merge.resolved import version_column
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import RowsEdited

@@ -10,7 +10,7 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.types import nested, scalars, temporal
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of, integer_bounds
 from ch_sink.types.chtype import ChType
-from ch_sink.types.column import Years
+from ch_sink.types.column import ValuePolicy, Years
 from ch_sink.types.connect import SourceType, propagated_type
 from ch_sink.types.converter import Converter, Encoding, OutOfRange, PerValue, Placeholder, Reaction, shown
 from ch_sink.types.decimals import (
@@ -22,7 +22,7 @@ from ch_sink.types.decimals import (
     read_variable,
     rescale,
 )
-from ch_sink.types.literals import Modes, Reading, Shape, infer, reading
+from ch_sink.types.literals import Reading, Shape, infer, reading
 from ch_sink.types.nested import AnyBranch, takes_branches
 from ch_sink.types.scalars import Either, SchemalessFlags, SchemalessIntegers
 from ch_sink.types.temporal import Linear, fit, wide_integer
@@ -36,17 +36,20 @@ class Context:
     """What holds for every part of a column."""
 
     encoding: Encoding
-    reaction: Reaction
+    policy: ValuePolicy
     years: Years
     known: Placeholder | None
     numbers: bool
     """JSON has decimals as numbers."""
-    modes: Modes
+
+    @property
+    def reaction(self) -> Reaction:
+        return self.policy.out_of_range
 
 
 def reading_of(source: SourceType | None, target: ChType, context: Context) -> Reading:
     """The form of a declared type's literals, else what the target suggests."""
-    return infer(target, context.modes) if source is None else reading(source, numbers=context.numbers)
+    return infer(target, context.policy) if source is None else reading(source, numbers=context.numbers)
 
 
 def convert(read: Reading, target: ChType, context: Context) -> Converter:
@@ -114,15 +117,15 @@ def _texts(read: Reading, target: ChType, context: Context) -> Converter | None:
     if name == "UUID" and read.form is Shape.BYTES:
         return PerValue(bytes, arrow_of(target), scalars.uuid_of, reaction=context.reaction)
     if name in ("Enum8", "Enum16") and read.form is Shape.INTEGER:
-        return scalars.enum_number(target, context.reaction)
+        return scalars.enum(target, context.reaction, int)
     if (name == "IPv4" and read.form in (Shape.INTEGER, Shape.BYTES)) or (name == "IPv6" and read.form is Shape.BYTES):
-        return scalars.packed_address(target, context.reaction, read.wire)
+        return scalars.address(target, context.reaction, read.wire)
     if read.form is not Shape.TEXT and read.form is not Shape.LABELS:
         return None
     if name in ("Enum8", "Enum16"):
-        return scalars.enum(target, context.reaction)
+        return scalars.enum(target, context.reaction, str)
     if name in ("IPv4", "IPv6") and read.form is Shape.TEXT:
-        return scalars.address(target, context.reaction)
+        return scalars.address(target, context.reaction, str)
     return None
 
 

@@ -12,8 +12,7 @@ from tests.property.test_histories_engine import answers
 from tests.support.cases import Case, drawn
 from tests.support.endpoint import on_engines
 from tests.support.engine_measures import recorded_faults, type_counts
-from tests.support.engine_table import EngineRun
-from tests.support.fault_scripts_engine import engine_faults, engine_scripts
+from tests.support.fault_scripts_engine import EngineRun, engine_faults, engine_scripts
 from tests.support.recorded import CASES, one_encoding_each
 
 pytestmark = pytest.mark.integration

@@ -12,9 +12,8 @@ from ch_sink.order import State
 from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Plan, Ports
 from ch_sink.pipeline.target import Target
-from tests.support.hand import Event
+from tests.support.hand import COLLAPSING, ENGINES, OWN, WINDOW, Event, delete, insert, row, update
 from tests.support.hand_commands import each_of, hand, records
-from tests.support.hand_tables import COLLAPSING, ENGINES, OWN, WINDOW, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 
@@ -29,8 +28,8 @@ def create(client: Client, database: str, engine: str) -> None:
 def planned(client: Client, database: str, engine: str, events: Sequence[Event]) -> tuple[Plan, ClickHouseWriter]:
     """The plan of a chunk into such a table."""
     create(client, database, engine)
-    table = detect(client, database, "t", chosen := policy_of(stored_row="before"))
-    target, decoder = Target.of(table, chosen), Decoder(table, chosen, want_before=True)
+    table = detect(client, database, "t", chosen := policy_of())
+    target, decoder = Target.of(table, chosen), Decoder(table, chosen)
     found = records(0, events)
     return plan(found, target, decoder, State(profile=decoder.learn(found)), Ports(None, None)), ClickHouseWriter(
         client, table

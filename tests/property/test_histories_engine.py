@@ -10,7 +10,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from tests.model.reference import difference, sign_faults
 from tests.support.cases import Case, drawn
-from tests.support.engine_table import DDL, EngineRun, EngineTable
+from tests.support.fault_scripts_engine import DDL, EngineRun, EngineTable
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -14,7 +14,7 @@ from tests.model import LAYOUTS, History, Knobs, draw_history, draw_plan
 from tests.model.events import Event
 from tests.model.shapes import Key
 from tests.support.choose import each_value
-from tests.support.engine_table import EngineRun, EngineTable
+from tests.support.fault_scripts_engine import EngineRun, EngineTable
 
 pytestmark = pytest.mark.integration
 

@@ -24,9 +24,8 @@ from tests.real.stand.daemon import Missing
 from tests.real.stand.mariadb import MariaDB
 from tests.real.stand.postgres import PostgreSQL
 from tests.support.hand import Event, mysql, postgres
-from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce, recorded
-from tests.support.sink import config_file, inside, statuses
+from tests.support.sink import config_file, inside, run_inline, statuses
 
 ROWS = 60
 

@@ -17,8 +17,6 @@ from ch_sink.spark.jvm import TEMPORARY, java_command
 from ch_sink.spark.session import default_java_options
 from tests.support.sink import ROOT
 
-__all__ = ["connect"]
-
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _SECONDS = 120.0
 

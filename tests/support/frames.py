@@ -15,8 +15,6 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 
-__all__ = ["SCHEMA", "TABLE", "Shelf", "change", "needs_data_sources", "on_classic", "on_connect", "session", "shelf"]
-
 needs_data_sources = pytest.mark.skipif(
     find_spec("pyspark.sql.datasource") is None, reason="this Spark has no Python data sources"
 )

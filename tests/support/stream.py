@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from ch_sink.clickhouse import (
     AnyKeyLookup,
@@ -18,7 +19,7 @@ from ch_sink.clickhouse import (
     execute,
     has_nullable_tuple,
 )
-from ch_sink.decode import decoder_for
+from ch_sink.decode import Decoder, decoder_for
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import Records, UnknownColumn
@@ -36,8 +37,6 @@ from tests.support.fixtures import as_records, partitions, registry, topic_of, t
 from tests.support.kills import Kill
 from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
 from tests.support.memory_stream import MemoryGroup, MemoryTopic
-
-__all__ = ["Feed", "make_table", "schema_of", "typed_stream"]
 
 
 def typed_stream(stream: str, table: str) -> str:
@@ -132,8 +131,35 @@ class Altered:
     def highest_version(self, table: TargetTable) -> int:
         return self.inner.highest_version(table)
 
-    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
-        self.inner.fill_rollups(table, supersede, doubtful=doubtful)
+    def fill_rollups(
+        self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool, last: str = ""
+    ) -> None:
+        self.inner.fill_rollups(table, supersede, doubtful=doubtful, last=last)
+
+    def keep_rollups(self, table: TargetTable, run: str) -> None:
+        self.inner.keep_rollups(table, run)
+
+
+def engine_ports(
+    client: Client, database: str, prefix: str, stream: str, topic: MemoryTopic, policy: Policy, **others: Any
+) -> LocalPorts:
+    """Ports to ClickHouse of a stream whose topic is in memory.
+
+    ``database``, ``prefix``: where the sink's own tables are, and how their names begin.
+    """
+    ports: dict[str, Any] = {
+        "topics": topic,
+        "group": MemoryGroup(),
+        "pending": ClickHousePending(client, database, f"{prefix}pending", stream),
+        "dead_letters": ClickHouseDeadLetters(client, database, f"{prefix}dead_letters", stream, topic.topic_id),
+        "writer": lambda table: ClickHouseWriter(client, table),
+        "lookup": lambda table: AnyKeyLookup(client, table),
+        "handover": lambda table: ClickHouseHandover(client, database, f"{prefix}handover", stream, table),
+        "decoder": lambda table, want: Decoder(table, policy, want_before=want),
+        "records": topic.read,
+        "history": topic.history,
+    }
+    return LocalPorts(**ports | others)
 
 
 class Feed:
@@ -166,20 +192,13 @@ class Feed:
         self.ends, self.at = log.ends, dict.fromkeys(self.records, 0)
         self.letters_of = ClickHouseDeadLetters(client, database, "ch_sink_dead_letters", self.name, log.topic_id)
         self.admin = Altered(client, database, target, policy, rollups)
-        ports = LocalPorts(
+        ports = engine_ports(
+            client, database, "ch_sink_", self.name, log, policy,
             open_ledger=lambda: MemoryLedger(self.name, beside=book),
             admin=self.admin,
-            topics=log,
-            group=MemoryGroup(),
-            pending=ClickHousePending(client, database, "ch_sink_pending", self.name),
             dead_letters=self.letters_of,
-            writer=lambda table: ClickHouseWriter(client, table),
-            lookup=lambda table: AnyKeyLookup(client, table),
-            handover=lambda table: ClickHouseHandover(client, database, "ch_sink_handover", self.name, table),
             decoder=lambda table, want: decoder_for(table, policy, want_before=want, registry=known),
-            records=log.read,
-            history=log.history,
-        )
+        )  # fmt: skip
         self.runner = LocalRunner(StreamSettings(self.name, topic, policy), ports)
 
     @property

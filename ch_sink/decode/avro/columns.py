@@ -16,7 +16,7 @@ from ch_sink.decode.avro.vectors import NotText, Program, Struct, Vector, Want, 
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import convert_column
 from ch_sink.decode.json.layout import row_fields
-from ch_sink.decode.mongodb import is_document_source
+from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.decode.parts import Fault
 from ch_sink.decode.unknown_columns import declared_unknown
 from ch_sink.errors import DecodeError

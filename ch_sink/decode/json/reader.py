@@ -17,7 +17,7 @@ from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import to_columns
 from ch_sink.decode.json.layout import KEPT, Layout, build_layout, with_names
 from ch_sink.decode.json.scanned import Scanner, scanner
-from ch_sink.decode.mongodb import document_layout, document_scanner, is_document_source
+from ch_sink.decode.mongodb.events import document_layout, document_scanner, is_document_source
 from ch_sink.decode.parts import UNREADABLE, Fault, Read, fails
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import UnknownColumn
@@ -196,7 +196,7 @@ class RowDecoder:
     def _numbers_differ(self, framed: Framed, connector: str, fields: RowFields | None) -> tuple[str, ...]:
         """Columns that are read differently if decimals are JSON numbers (``decimal.format=NUMERIC``)."""
         one, other = (self.layout(framed, connector, fields, numbers) for numbers in (False, True))
-        pairs = zip(one.before_columns, other.before_columns, strict=True)
+        pairs = zip(one.row.readers, other.row.readers, strict=True)
         return tuple(a.name for a, b in pairs if a.converter.wire != b.converter.wire)
 
     def _layout(self, framed: Framed, connector: str, fields: RowFields | None, numbers: bool) -> Layout:
@@ -211,7 +211,7 @@ def declared_unknown(rows: RowDecoder, framed: Framed, connector: str) -> tuple[
     if framed.schema is None:
         return ()
     try:
-        return rows.layout(framed, connector, None, False).unknown
+        return rows.layout(framed, connector, None, False).row.unknown
     except Fault:
         return ()
 

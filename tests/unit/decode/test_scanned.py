@@ -21,7 +21,7 @@ from ch_sink.types.column import Column
 from tests.support.choose import each_value
 from tests.support.decoding import outcome, replacing, table_of
 from tests.support.fixtures import partitions, topics
-from tests.support.scan_values import changed
+from tests.support.scan_records import changed
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the scanner is not compiled")
 

@@ -20,8 +20,17 @@ from tests.model.shapes import Layout
 from tests.support.avro import Topic, envelope
 from tests.support.choose import each_value
 from tests.support.decoding import replacing
-from tests.support.documents import KEYED, decode, faults_of, sample
-from tests.support.sqlserver_stream import BY_NAME, CUSTOMERS, SQLSERVER_TRUTH, Encoding, sqlserver
+from tests.support.documents import (
+    BY_NAME,
+    CUSTOMERS,
+    KEYED,
+    SQLSERVER_TRUTH,
+    Encoding,
+    decode,
+    faults_of,
+    sample,
+    sqlserver,
+)
 
 
 def numbers(block: SQLServerBlock) -> tuple[int, int, bool]:
