@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ch_sink.cli.options import AsJson, Command, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.options import AsJson, Command, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError, LedgerConflict
 from ch_sink.model.address import counted
@@ -172,7 +172,7 @@ def _each(out: Output, configs: Any, only: str | None, overrides: Any) -> "Itera
     from ch_sink.wiring.letters import Letters
 
     for config in load_all(out, configs, overrides, only):
-        with expecting_a_ledger(config), Letters.of(config) as letters:
+        with Letters.of(config) as letters:
             yield config, letters
 
 

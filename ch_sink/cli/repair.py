@@ -23,7 +23,6 @@ from ch_sink.cli.options import (
     ConfigFiles,
     Only,
     Overrides,
-    expecting_a_ledger,
     key_of,
     load_all,
     one_stream,
@@ -234,8 +233,7 @@ def purge(
                 hint="Set how old deleted rows must be: `purge_after: 30d` in the file, or --set purge_after=30d.",
             )
         try:
-            with expecting_a_ledger(config):
-                done = purge_stream(config, apply=apply, say=say_to(out))
+            done = purge_stream(config, apply=apply, say=say_to(out))
         except ChSinkError as error:
             out.progress_done()
             if as_json:
@@ -266,10 +264,8 @@ def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) 
             "--live would leave the row's values in its rollups",
             hint="Delete the row in the source, and purge the key once the stream has applied that.",
         )
-    with expecting_a_ledger(config):
-        subject = subject_of(config)
-        own = own_tables(config, subject.client)
-        done = erased(subject, own, given, apply=apply, live=live, say=say_to(out))
+    subject = subject_of(config)
+    done = erased(subject, own_tables(config, subject.client), given, apply=apply, live=live, say=say_to(out))
     out.progress_done()
     out.table(("table", "removed" if apply else "rows"), list(done.rows.items()))
     for line in done.remains:

@@ -19,7 +19,6 @@ from ch_sink.cli.options import (
     Only,
     Overrides,
     expect_some,
-    expecting_a_ledger,
     load_all,
     load_jobs,
     streams_again,
@@ -316,8 +315,7 @@ def _ask(
     done: list[dict[str, str]] = []
     for states, streams in states_by_ledger(configs):
         before = states.read([c.stream_name for c in streams])
-        with expecting_a_ledger(streams[0]):
-            states.ask({c.stream_name: request for c in streams})
+        states.ask({c.stream_name: request for c in streams})
         done += [
             {
                 "stream": c.stream_name,

@@ -3,14 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.options import AsJson, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, KafkaError
 from ch_sink.model.address import counted, grouped
@@ -71,8 +70,7 @@ def _refresh(
         raise ConfigError(
             f"no stream is named {', '.join(sorted(names))}", hint="`ch_sink status CONFIG` lists the streams."
         )
-    with expecting_a_ledger(chosen[0]) if chosen else nullcontext():
-        seen = worst_first([*refused_statuses(apart), *statuses(chosen, out.warn)])
+    seen = worst_first([*refused_statuses(apart), *statuses(chosen, out.warn)])
     if clear:
         out.clear()
         out.say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", style="dim")
