@@ -23,6 +23,7 @@ from ch_sink.stream.rollback import expect_entered
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import base_of, expect_whole
+from ch_sink.trust.load import count_rows
 from ch_sink.trust.refill import (
     Moved,
     NewTable,
@@ -162,8 +163,8 @@ def _begun_now(refill: Refill, topic: TopicState, against: str) -> TopicFacts:
 def _to_read(refill: Refill, topic: TopicState, against: str, say: Say) -> int:
     if against == "topic":
         return sum(topic.high.values())
-    with filler(refill, say) as (reader, made):
-        return made.count(reader, refill.subject.key)
+    with filler(refill, say) as (reader, columns):
+        return count_rows(reader, columns, refill.subject.key, refill.subject.check)
 
 
 def _into(refill: Refill, into: str, way: Way, *, apply: bool, say: Say) -> Resynced:
@@ -213,8 +214,8 @@ def _filled(new: NewTable, way: Way, say: Say) -> tuple[int, dict[int, TableRefi
         epoch = min((state.epoch for _, state in states.values()), default=0)
         return Start(at, states, epoch, version=max(limits[0], 0) if limits else 0)
 
-    loaded = new.load(topic, start, say)
-    return loaded.passes, {fact.partition: fact for fact in loaded.floors}
+    passes, floors = new.load(topic, start, say)
+    return passes, {fact.partition: fact for fact in floors}
 
 
 def _starts(refill: Refill, topic: TopicState) -> dict[int, tuple[int, State]]:
