@@ -60,14 +60,6 @@ def _json_schema() -> None:
 
 def init(
     configs: ConfigFiles,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENGINE",
-            help="Engine of new tables: replacing, sign-replacing, collapsing, versioned-collapsing or append.",
-            show_default=False,
-        ),
-    ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Execute the statements instead of printing them.")] = False,
     only: Only = None,
     overrides: Overrides = None,
@@ -99,7 +91,7 @@ def init(
     out = Output()
     streams = load_all(out, configs, overrides, only, strict=True)
     jobs = load_jobs(configs, overrides)
-    _run(out, streams, apply=apply, engine=engine, found=watch_topics(jobs, lambda: jobs, only).finds)
+    _run(out, streams, apply=apply, found=watch_topics(jobs, lambda: jobs, only).finds)
 
 
 def make_tables(out: Output, config: "Config", *, quiet: bool = False) -> None:
@@ -112,7 +104,6 @@ def _run(
     configs: "list[Config]",
     *,
     apply: bool,
-    engine: str | None = None,
     quiet: bool = False,
     found: "Callable[[Config], bool]" = lambda _: False,
 ) -> None:
@@ -132,7 +123,7 @@ def _run(
         looks = [(config, pool.submit(_look, config)) for config in configs]
         for config, look in looks:
             try:
-                planned.append(_plan(out, config, look.result(), engine, apply=apply, several=several))
+                planned.append(_plan(out, config, look.result(), apply=apply, several=several))
             except ChSinkError as error:
                 if isinstance(error, (ClickHouseError, ConfigError, BrokerUnavailable)) or not found(config):
                     raise error.about(config.stream_name) if several else error from None
@@ -185,14 +176,12 @@ def _look(config: "Config") -> _Looked:
         return _Looked(look_into(config, offsets.state(config.kafka.topic), years), client, trouble)
 
 
-def _plan(
-    out: Output, config: "Config", looked: _Looked, engine: str | None, *, apply: bool, several: bool
-) -> _Planned:
+def _plan(out: Output, config: "Config", looked: _Looked, *, apply: bool, several: bool) -> _Planned:
     trouble = looked.trouble
     if trouble is not None and not apply:
         out.warn(f"{trouble}; the statements assume that the table does not exist yet")
     place = f"{config.clickhouse.database}.{config.clickhouse.table}: " if several else ""
-    plan = plan_one(out, config, looked.seen, looked.client, engine, place=place)
+    plan = plan_one(out, config, looked.seen, looked.client, place=place)
     if trouble is not None and apply:
         raise trouble
     return _Planned(config, plan, looked.client)
@@ -203,7 +192,6 @@ def plan_one(
     config: "Config",
     seen: "Sampled",
     client: "Client | None",
-    engine: str | None = None,
     *,
     place: str = "",
 ) -> "InitPlan":
@@ -213,7 +201,7 @@ def plan_one(
     """
     from ch_sink.discovery.init_plan import plan_init
 
-    plan = plan_init(config, seen, client, engine=engine)
+    plan = plan_init(config, seen, client)
     for note in plan.notes:
         out.note(place + note)
     for finding in plan.findings:

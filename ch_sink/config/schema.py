@@ -90,7 +90,6 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 
 # What init creates
 # init:
-#   engine: replacing
 #   order_by: [id]
 #   partition_by: toYYYYMM(created)
 #   ttl: created + INTERVAL 1 YEAR

@@ -354,8 +354,6 @@ class SparkSection(Section):
 class InitSection(Section):
     """The table that ``ch_sink init`` creates. Expressions are ClickHouse SQL."""
 
-    engine: str = "replacing"
-    """replacing, sign-replacing, collapsing, versioned-collapsing, append, or an engine's name."""
     order_by: Words = ()
     partition_by: str = ""
     ttl: str = ""

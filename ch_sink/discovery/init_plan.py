@@ -49,13 +49,7 @@ class InitPlan:
     """What the sampled values and the table's rows show to be wrong with the settings."""
 
 
-def plan_init(
-    config: Config,
-    seen: Sampled,
-    client: Client | None,
-    *,
-    engine: str | None = None,
-) -> InitPlan:
+def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     """The statements for the topic that ``seen`` describes; without a client, those for a table that does not exist.
 
     Raises ChSinkError for a topic that cannot be served or whose columns are not known, TableError (also for row
@@ -63,7 +57,7 @@ def plan_init(
     """
     if seen.obstacle is not None:
         raise ChSinkError(seen.obstacle.reason, hint=seen.obstacle.remedy)
-    spec = table_spec(config, engine=engine)
+    spec = table_spec(config)
     if spec.row_policy_roles and client is not None:
         _refuse_policies_before_final(client, spec)
     notes: list[str] = []
@@ -84,11 +78,6 @@ def plan_init(
         findings = _other_rows(config, client, existing, None)
         return replace(plan, statements=tuple(own), notes=(*plan.notes, *notes), findings=findings)
     if existing is not None:
-        if engine is not None and existing.engine.family is not spec.engine.family:
-            notes.append(
-                f"--engine is ignored: {existing.qualified} already exists as {existing.engine.name}; state engine in "
-                "the file, and `ch_sink resync` gives it to the table"
-            )
         repairs = [without_note(column) for column in refuted_comments(existing, seen.literals, config.policy().values)]
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
@@ -106,8 +95,7 @@ def plan_init(
         found += _other_rows(config, client, existing, schema_for(seen, existing))
         return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
-    chosen = config.engine is not None or "engine" in config.init.model_fields_set
-    if keyless and engine is None and not chosen:
+    if keyless and config.engine is None:
         notes.append("the topic has no keys: the table keeps every change, and the view shows every copy of a row")
         spec = replace(spec, engine=EngineChoice.APPEND)
     if seen.schema.inferred and seen.connector != "mongodb":

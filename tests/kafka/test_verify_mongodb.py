@@ -189,10 +189,10 @@ def test_two_documents_with_one_key_are_no_comparison(shop: Stand) -> None:
     ("seed", "more"),
     [
         (11, {"document": {"columns": {"first_tag": "tags.0", "name": "name"}}}),
-        (12, {"document": {"form": "extended", "keys": "typed"}, "init": {"engine": "collapsing"}}),
+        (12, {"document": {"form": "extended", "keys": "typed"}, "engine": "collapsing"}),
         (
             13,
-            {"document": {"columns": {"a": "a"}}, "init": {"document_type": "JSON", "engine": "versioned-collapsing"}},
+            {"document": {"columns": {"a": "a"}}, "init": {"document_type": "JSON"}, "engine": "versioned-collapsing"},
         ),
     ],
 )
