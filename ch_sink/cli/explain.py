@@ -32,7 +32,7 @@ def explain(
 ) -> None:
     """Show every event of the topic for one key, the rule that decided about it, and what is stored."""
     from ch_sink.trust.biography import Biography
-    from ch_sink.trust.explain import explained
+    from ch_sink.trust.one_key import explained
 
     out = Output(as_json=as_json)
     found = Biography(key_of(key))

@@ -254,7 +254,7 @@ def purge(
 
 
 def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) -> None:
-    from ch_sink.trust.erase import erased
+    from ch_sink.trust.one_key import erased
     from ch_sink.trust.own_tables import own_tables
     from ch_sink.trust.wiring import subject_of
 

@@ -15,7 +15,7 @@ from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, KafkaError
 from ch_sink.model.address import counted, grouped
 
 if TYPE_CHECKING:
-    from ch_sink.observe.status import StreamStatus
+    from ch_sink.observe.stream import StreamStatus
     from ch_sink.ports import Compared
 
 _STYLE = {"stopped": "bold red", "waiting": "yellow", "paused": "cyan", "running": "green", "idle": ""}
@@ -60,7 +60,7 @@ def _refresh(
     out: Output, files: list[Path], names: set[str], overrides: list[str] | None, only: str | None, *, clear: bool
 ) -> None:
     from ch_sink.discovery.statuses import refused_statuses, statuses
-    from ch_sink.observe.status import worst_first
+    from ch_sink.observe.stream import worst_first
 
     refused: dict[str, ChSinkError] = {}
     streams = load_all(out, files, overrides, only, recorded=True, refused=refused)

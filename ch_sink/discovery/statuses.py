@@ -17,8 +17,7 @@ from ch_sink.discovery.wiring import (
 from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError
 from ch_sink.kafka import KafkaSettings
 from ch_sink.model.values import TopicState
-from ch_sink.observe.status import StreamStatus, earlier_topics, partitions_of, worst_first
-from ch_sink.observe.stream import Standing
+from ch_sink.observe.stream import Standing, StreamStatus, earlier_topics, partitions_of, worst_first
 from ch_sink.ports import Compared
 from ch_sink.stream.standing import seen_from_outside
 

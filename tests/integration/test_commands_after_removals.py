@@ -8,7 +8,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.trust import purge
-from ch_sink.trust.erase import erased
+from ch_sink.trust.one_key import erased
 from ch_sink.trust.own_tables import delete_rows
 from ch_sink.trust.purge import purged
 from ch_sink.trust.resync import resynced

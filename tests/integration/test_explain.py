@@ -13,8 +13,8 @@ from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.trust.biography import Event as Explained
-from ch_sink.trust.explain import Reading, biography, stored_rows
 from ch_sink.trust.key import wanted_key
+from ch_sink.trust.one_key import Reading, biography, stored_rows
 from ch_sink.trust.own_tables import Noted
 from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, mysql, postgres
 from tests.support.hand_tables import APPEND, WINDOW, Make, delete, each_collapsing, insert, key, row, update

@@ -8,8 +8,7 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.trust.biography import Biography
-from ch_sink.trust.erase import erased
-from ch_sink.trust.explain import life_of
+from ch_sink.trust.one_key import erased, life_of
 from tests.support.hand import Event, key_change, mysql, postgres
 from tests.support.hand_commands import MARKING, Hand, each_of, hand, made, timed
 from tests.support.hand_letters import BIG, lettered, mended, retried, widen

@@ -4,7 +4,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.trust.biography import Biography
-from ch_sink.trust.explain import life_of
+from ch_sink.trust.one_key import life_of
 from tests.support.hand import Event
 from tests.support.hand_commands import MARKING, Hand, each_of
 from tests.support.hand_letters import BIG, lettered, retried, widen

@@ -7,8 +7,8 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.trust import repair
-from ch_sink.trust.erase import erased
 from ch_sink.trust.fold import Fold
+from ch_sink.trust.one_key import erased
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, states_at

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.trust.erase import erased
-from ch_sink.trust.explain import noted_of
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.life import Reading, biography
+from ch_sink.trust.one_key import erased, noted_of
 from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced

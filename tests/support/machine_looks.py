@@ -3,7 +3,7 @@
 from random import Random
 
 from ch_sink.trust.biography import Biography, Event
-from ch_sink.trust.explain import life_of
+from ch_sink.trust.one_key import life_of
 from ch_sink.trust.resync import resynced
 from tests.support.machine import ENGINES, Stand, Wrong, differing
 from tests.support.machine_letters import Refused

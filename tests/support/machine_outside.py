@@ -2,7 +2,7 @@
 
 from random import Random
 
-from ch_sink.trust.erase import erased
+from ch_sink.trust.one_key import erased
 from ch_sink.trust.purge import purged
 from tests.support.machine import Stand, Wrong
 from tests.support.machine_letters import Refused, retried_letters
