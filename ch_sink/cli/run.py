@@ -247,34 +247,19 @@ def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
     """A table with one line per stream, and a warning for each that wrote dead letters."""
     from ch_sink.model.address import grouped
 
-    columns = (
-        "table",
-        "batches",
-        "records",
-        "rows",
-        "deletes",
-        "deduplicated",
-        "skipped",
-        "waiting",
-        "dead letters",
-        "lag",
-    )
-    rows = [
-        (
-            s.table,
-            s.batches,
-            s.counts.records,
-            s.counts.rows,
-            s.counts.deletes,
-            s.counts.deduplicated,
-            sum(s.counts.skipped.values()),
-            s.waiting,
-            s.counts.dead_letters,
-            s.lag,
-        )
-        for s in summaries
-    ]
-    out.table(columns, rows)
+    columns: dict[str, Callable[[StreamSummary], object]] = {
+        "table": lambda s: s.table,
+        "batches": lambda s: s.batches,
+        "records": lambda s: s.counts.records,
+        "rows": lambda s: s.counts.rows,
+        "deletes": lambda s: s.counts.deletes,
+        "deduplicated": lambda s: s.counts.deduplicated,
+        "skipped": lambda s: sum(s.counts.skipped.values()),
+        "waiting": lambda s: s.waiting,
+        "dead letters": lambda s: s.counts.dead_letters,
+        "lag": lambda s: s.lag,
+    }
+    out.table([*columns], [[figure(s) for figure in columns.values()] for s in summaries])
     for s in summaries:
         if s.counts.dead_letters:
             number = counted(s.counts.dead_letters, "record")
