@@ -167,7 +167,8 @@ class TopicWatch:
         former, self._jobs = self._jobs, jobs
         if kept := self._otherwise(former, jobs):
             note = (
-                f"the settings of running streams have changed in the file: {_listed(kept)}. They keep the old "
+                f"the settings of running streams have changed in the file: {', '.join(kept[:_NAMED])}"
+                f"{f' and {len(kept) - _NAMED} others' if len(kept) > _NAMED else ''}. They keep the old "
                 "settings until the job is restarted, or they are paused and resumed"
             )
             now = replace(now, notes=(*now.notes, note))
@@ -197,10 +198,6 @@ def _said_of(jobs: Sequence[Job], config: Config) -> Config | None:
         if has and job.usual.kafka.bootstrap == brokers:
             return job.variant(topic).config
     return None
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} others" if len(names) > _NAMED else "")
 
 
 def without_events(configs: Sequence[Config]) -> set[str]:
