@@ -17,7 +17,7 @@ from benchmarks.machine import describe
 from benchmarks.steady import COLUMNS, Load, process_tree, processor_time, running_job
 from ch_sink.clickhouse import ClickHouseSettings, Client, connect, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.state_tables import create_statement
 
 __all__ = ["main"]

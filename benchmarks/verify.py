@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.machine import describe
 from ch_sink.clickhouse import ClickHouseSettings, connect
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.real.stand.postgres import PostgreSQL
 from tests.support.hand import postgres
 from tests.support.inline_job import run_inline

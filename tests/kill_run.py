@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.endpoint import settings_for
 from tests.support.job_process import JobProcess
 from tests.support.kafka import fresh_topic

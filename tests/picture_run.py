@@ -18,9 +18,9 @@ from confluent_kafka import Producer
 
 from benchmarks.steady import COLUMNS, running_job
 from ch_sink.clickhouse import ClickHouseSettings, connect, execute
+from ch_sink.local import free_port
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.local.ports import free_port
+from ch_sink.local.kafka import LocalKafka
 from tests.real.stand.browser import Browser
 from tests.support.state_tables import create_statement
 

@@ -25,7 +25,7 @@ from typing import Any
 from ch_sink.clickhouse import ClickHouseLedger, Client
 from ch_sink.errors import ChSinkError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.kill_run import struck
 from tests.support.endpoint import settings_for
 from tests.support.kafka import fresh_topic

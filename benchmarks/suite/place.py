@@ -14,7 +14,7 @@ from benchmarks.suite.formats import Record
 from benchmarks.suite.workloads import Workload
 from ch_sink.clickhouse import ClickHouseSettings, Client, connect, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.registry_server import RegistryServer, registry_server
 from tests.support.state_tables import create_statement
 

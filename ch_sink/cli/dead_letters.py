@@ -10,7 +10,7 @@ import typer
 from ch_sink.cli.options import AsJson, Command, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError, LedgerConflict
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 
 if TYPE_CHECKING:
     from ch_sink.config import Config

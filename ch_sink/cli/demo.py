@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ch_sink.cli.output import Output
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
     from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
     from ch_sink.local.demo import DemoStream
-    from ch_sink.local.kafka.broker import LocalKafka
+    from ch_sink.local.kafka import LocalKafka
     from ch_sink.wiring.process import Stop
 
 
@@ -118,7 +118,7 @@ class _Demo:
         """Start everything at once; do not wait for Spark yet."""
         from ch_sink.clickhouse import ClickHouseSettings, connect
         from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-        from ch_sink.local.kafka.broker import LocalKafka
+        from ch_sink.local.kafka import LocalKafka
         from ch_sink.spark.session import build_session, start_jvm
 
         kafka, clickhouse = LocalKafka(), EmbeddedClickHouse(self.folder / "clickhouse")

@@ -10,7 +10,7 @@ import typer
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all, load_jobs, watch_topics
 from ch_sink.cli.output import Output
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ClickHouseError, ConfigError, StreamsFailed
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

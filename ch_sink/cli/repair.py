@@ -29,7 +29,7 @@ from ch_sink.cli.options import (
 )
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError
-from ch_sink.model.address import counted, grouped
+from ch_sink.model.counts import counted, grouped
 from ch_sink.observe.logs import Step
 
 if TYPE_CHECKING:

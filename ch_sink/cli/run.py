@@ -26,7 +26,8 @@ from ch_sink.cli.options import (
 )
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError
-from ch_sink.model.address import Address, counted
+from ch_sink.model.counts import counted
+from ch_sink.serve.listener import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -245,7 +246,7 @@ def progress(out: Output) -> "Callable[[StreamSummary], None]":
 
 def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
     """A table with one line per stream, and a warning for each that wrote dead letters."""
-    from ch_sink.model.address import grouped
+    from ch_sink.model.counts import grouped
 
     columns: dict[str, Callable[[StreamSummary], object]] = {
         "table": lambda s: s.table,

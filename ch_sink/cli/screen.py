@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ch_sink.errors import ConfigError
-from ch_sink.model.address import counted, grouped
+from ch_sink.model.counts import counted, grouped
 from ch_sink.observe.job_view import Album, JobView, Lines
 from ch_sink.observe.logs import Format, formatter, kept, logging_to
 from ch_sink.observe.stream import StreamView

@@ -12,7 +12,7 @@ import typer
 from ch_sink.cli.options import AsJson, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, KafkaError
-from ch_sink.model.address import counted, grouped
+from ch_sink.model.counts import counted, grouped
 
 if TYPE_CHECKING:
     from ch_sink.observe.stream import StreamStatus

@@ -15,9 +15,16 @@ from clickhouse_connect.driver.httpclient import HttpClient
 from urllib3.util import Retry as HttpRetry
 
 from ch_sink.clickhouse.arrow_io import Keys, from_stream, one_batch, to_stream
-from ch_sink.clickhouse.failures import TOO_MANY_PARTS, Retry, translated
 from ch_sink.clickhouse.replicas import Replicas, Stored, has_quorum
-from ch_sink.clickhouse.settings import CUTTING, PLAIN_MEANING, ClickHouseSettings, to_send
+from ch_sink.clickhouse.settings import (
+    CUTTING,
+    PLAIN_MEANING,
+    TOO_MANY_PARTS,
+    ClickHouseSettings,
+    Retry,
+    to_send,
+    translated,
+)
 from ch_sink.errors import ClickHouseError, ConfigError
 from ch_sink.table.facts import version_of
 from ch_sink.types.sql import literal, quote

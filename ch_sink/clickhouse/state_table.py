@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import Keys
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.failures import Retry
+from ch_sink.clickhouse.settings import Retry
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
 from ch_sink.types.sql import quote
 

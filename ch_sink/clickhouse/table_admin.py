@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.failures import RETRYABLE_CODES, Retry
 from ch_sink.clickhouse.fence import await_earlier_inserts, under
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
 from ch_sink.clickhouse.schema import detect, execute, expect_unbound, has_nullable_tuple, require_settings
+from ch_sink.clickhouse.settings import RETRYABLE_CODES, Retry
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, StreamFailed
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy

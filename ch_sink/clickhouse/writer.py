@@ -6,9 +6,9 @@ from typing import TypedDict
 import pyarrow as pa
 
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.failures import Retry
 from ch_sink.clickhouse.fence import SETTINGS, fenced_query, needs_query, readable, under
 from ch_sink.clickhouse.rollups import roll_up
+from ch_sink.clickhouse.settings import Retry
 from ch_sink.errors import TableError
 from ch_sink.ports import Fence, Insert
 from ch_sink.table.model import Family, TargetTable

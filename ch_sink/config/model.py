@@ -358,7 +358,7 @@ class Config(Section):
                 meta_columns=flattened.columns,
             ),
             keys=KeyPolicy(columns=self.key_columns, ignored=self._ignored),
-            documents=DocumentPolicy(document.column, tuple(document.columns.items()), document.form, document.keys),
+            documents=DocumentPolicy(document.column, tuple(document.columns.items()), document.keys),
             versions=VersionPolicy(self.version.strategy, self.redelivery_scan),
             changes=ChangePolicy(
                 deletes=self.deletes,

@@ -60,7 +60,7 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # binary_handling: bytes
 # time_precision: adaptive
 # placeholder: __debezium_unavailable_value
-# document: {column: document, form: plain, keys: plain, columns: {city: address.city}}
+# document: {column: document, keys: plain, columns: {city: address.city}}
 # version: {strategy: auto}
 # redelivery_scan: 10000
 

@@ -21,7 +21,7 @@ from pydantic import (
 
 from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, REGISTRY_PREFIX, SECRETS
 from ch_sink.errors import ConfigError
-from ch_sink.model.address import Address
+from ch_sink.serve.listener import Address
 from ch_sink.types.column import JsonType, TypeChoices
 
 
@@ -327,8 +327,6 @@ class DocumentSection(Section):
     """The column that receives the whole document, if the table has it; empty for none."""
     columns: dict[str, Name] = Field(default_factory=dict)
     """Column → dotted path of its value; other columns receive the top-level field of the same name."""
-    form: Literal["plain", "extended"] = "plain"
-    """``plain``: JSON that is easy to query; ``extended``: canonical Extended JSON, which keeps BSON's types."""
     keys: Literal["plain", "typed"] = "plain"
     """What a text column holds of ``_id``. ``plain``: its bare text; ``typed``: JSON, with quotes around strings."""
 

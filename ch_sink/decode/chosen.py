@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.decoder import Decoder
 from ch_sink.decode.framing import Envelopes, Format
-from ch_sink.decode.isolate import of_record
+from ch_sink.decode.parts import unless_bad
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
 from ch_sink.model.policy import ColumnPolicy, Policy, TopicProfile
@@ -146,16 +146,9 @@ class ChosenColumns:
 
     def _key_of(self, records: Records) -> tuple[str, ...]:
         """The named fields of the chunk's first key."""
-        for key in records.keys:
-            if key is not None and key != b"null":
-                try:
-                    found: Any = msgspec.json.decode(as_json(*self._keys.exact(key)))
-                except Exception as error:
-                    if not of_record(error):
-                        raise
-                    return ()
-                return tuple(name for name in found if name not in self._ignored) if isinstance(found, dict) else ()
-        return ()
+        key = next((key for key in records.keys if key is not None and key != b"null"), b"null")
+        found: Any = unless_bad(None, lambda: msgspec.json.decode(as_json(*self._keys.exact(key))))
+        return tuple(name for name in found if name not in self._ignored) if isinstance(found, dict) else ()
 
 
 def _constant(value: pa.Scalar, there: pa.Array) -> pa.Array:

@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.decode.assemble import Part, Shape, assemble
-from ch_sink.decode.event_keys import KeyReader, give_key, pick
+from ch_sink.decode.event_keys import KeyLearner, KeyReader, give_key, pick
 from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, FramingError
-from ch_sink.decode.isolate import Attempt, Found, isolate
-from ch_sink.decode.json.columns import Fault
 from ch_sink.decode.key_layouts import KeyLayouts
-from ch_sink.decode.key_learning import KeyLearner
 from ch_sink.decode.mongodb import DocumentKeys
+from ch_sink.decode.parts import Attempt, Fault, Found, Part, Shape, assemble, isolate
 from ch_sink.decode.readers import Readers, Tombstones, avro_as_json
 from ch_sink.decode.unknown_columns import joined
 from ch_sink.errors import ConfigError, DecodeError

@@ -9,18 +9,18 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.decode.assemble import Part, as_places
 from ch_sink.decode.avro.columns import columns_of
 from ch_sink.decode.avro.events import AvroReader, as_json, no_events
 from ch_sink.decode.event_form import FIELDS, WINDOW, Form, Forms, OtherForm, is_signal
 from ch_sink.decode.event_keys import pick
-from ch_sink.decode.flattened.layout import HeaderFields, block_types, flat_connector, flattened
-from ch_sink.decode.flattened.reader import FlatReader, missing_position
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.columns import Fault, Read
+from ch_sink.decode.json.columns import meta
+from ch_sink.decode.json.flat_layout import HeaderFields, block_types, flat_connector, flattened
+from ch_sink.decode.json.flat_reader import FlatReader, missing_position
 from ch_sink.decode.json.reader import JsonReader
-from ch_sink.errors import DecodeError, PositionError, TableError
-from ch_sink.model.change import BadRecord, Headers, Op, Records, Skipped
+from ch_sink.decode.parts import Fault, Part, Read, as_places, each
+from ch_sink.errors import DecodeError, TableError
+from ch_sink.model.change import Headers, Op, Records, Skipped
 from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.sources import FLATTENED, Flattened
 from ch_sink.table.model import TargetTable
@@ -152,16 +152,7 @@ def avro_as_json(
 
     ``names``: fields to rename.
     """
-    out: list[bytes] = []
-    bad: list[BadRecord] = []
-    for value, place in zip(values, places, strict=True):
-        try:
-            out.append(as_json(framed, value, names))
-        except DecodeError as error:
-            bad.append(BadRecord(place, error.message))
-    if bad:
-        raise Fault(bad[0].reason, certain=bad)
-    return out
+    return each(lambda value: as_json(framed, value, names), values, places)
 
 
 class Tombstones:
@@ -208,35 +199,20 @@ class Tombstones:
         block = msgspec.defstruct("Block", [(role, wire, None) for role, wire in types.items()], gc=False)
         try:
             blocks: list[Any] = [block(**self._headers.values(found, types)) for found in texts]
-            positions = source.positions(blocks)
-        except (DecodeError, PositionError) as error:
+        except DecodeError as error:
             raise Fault(error.message, "position") from error
+        part = meta(source.name, source, blocks, np.full(len(places), Op.DELETE, dtype=np.uint8), places)
         if self._policy.versions.strategy == "source_position":
             lacking = [found for found in texts if not needed or not needed <= found.keys()]
             if lacking:
                 raise missing_position(sorted(needed - lacking[0].keys()))
         stated = [_time(b, int(records.timestamps[place])) for b, place in zip(blocks, places, strict=True)]
         try:
-            times = np.array(stated, dtype=np.int64)
+            part.source_ts = np.array(stated, dtype=np.int64)
         except OverflowError as error:
             raise Fault("source.ts_ms does not fit 64 bits", "position") from error
-        n = len(places)
-        return Part(
-            source_index=np.asarray(places, dtype=np.int64),
-            op=np.full(n, Op.DELETE, dtype=np.uint8),
-            commit=positions.commit,
-            inner=positions.inner,
-            has_commit=positions.has_commit,
-            source_ts=times,
-            names=[b.name or "" for b in blocks],
-            snapshot=np.zeros(n, dtype=np.bool_),
-            after={},
-            before={},
-            has_before=np.zeros(n, dtype=np.bool_),
-            key=None,
-            connector=source.name,
-            null_deletes=np.ones(n, dtype=np.bool_),
-        )
+        part.null_deletes = np.ones(len(places), dtype=np.bool_)
+        return part
 
     def _source(self, texts: Sequence[dict[str, bytes]], connector: str) -> Flattened:
         """The rows' source, else the one that the headers name."""

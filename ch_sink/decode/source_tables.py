@@ -8,7 +8,7 @@ import msgspec
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.event_form import Form, Forms
 from ch_sink.decode.framing import Envelopes
-from ch_sink.decode.isolate import of_record
+from ch_sink.decode.parts import of_record, unless_bad
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Headers, Records
 from ch_sink.model.policy import EventPolicy
@@ -124,13 +124,8 @@ class RecordsOfTable:
 
     def _is_row(self, value: bytes) -> bool:
         """Whether a value that states no table is a flattened row."""
-        try:
-            framed, payload = self._envelopes.exact(value)
-            return self._forms.of_payload(as_json(framed, payload)) is Form.FLATTENED
-        except Exception as error:
-            if not of_record(error):
-                raise
-            return False
+        payload = unless_bad(b"", lambda: as_json(*self._envelopes.exact(value)))
+        return self._forms.of_payload(payload) is Form.FLATTENED
 
     def _nameless(self, records: Records, place: int) -> StreamFailed:
         return StreamFailed(

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ch_sink.decode.isolate import of_record
+from ch_sink.decode.parts import of_record
 from ch_sink.errors import ConfigError, RecordError, StreamFailed, TableError
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
 from ch_sink.model.policy import TopicProfile
@@ -248,7 +248,6 @@ class RowDecoder:
             source_ts=np.zeros(n, dtype=np.int64),
             source_name=[STATED.name],
             source_code=np.zeros(n, dtype=np.int16),
-            snapshot=np.zeros(n, dtype=np.bool_),
             half=np.zeros(n, dtype=np.uint8),
             key=pa.table({name: taken[name] for name in self.keys}),
             after=after,

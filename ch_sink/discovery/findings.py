@@ -30,7 +30,7 @@ from ch_sink.discovery.servers import replica_findings, servers_of
 from ch_sink.discovery.value_findings import computed_findings, document_findings, value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
 from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, TableNotFound
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
 from ch_sink.table.checks import Finding, check_table, keyless_finding

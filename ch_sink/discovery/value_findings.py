@@ -104,7 +104,7 @@ def document_findings(table: TargetTable, policy: Policy) -> Iterator[Finding]:
         )
         return
     column = table.column(whole.name)
-    yield Finding("ok", "documents", f"{whole.name} holds the whole document ({policy.documents.form}); {fields}")
+    yield Finding("ok", "documents", f"{whole.name} holds the whole document; {fields}")
     if column is not None and parse_type(column.type).bare.name == "JSON":
         yield Finding(
             "warn",

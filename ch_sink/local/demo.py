@@ -15,7 +15,7 @@ from ch_sink.errors import ChSinkError, ConfigError
 from ch_sink.types.sql import quote
 
 if TYPE_CHECKING:
-    from ch_sink.local.kafka.broker import LocalKafka
+    from ch_sink.local.kafka import LocalKafka
 
 Row = tuple[str | None, ...]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.isolate import of_record
+from ch_sink.decode.parts import of_record
 from ch_sink.errors import DecodeError
 from ch_sink.merge.resolved import UNSET, Bools, KeyCodes, Resolved, Scope, flat
 from ch_sink.model.change import BadRecord, ChangeBatch, Half, HandoverId, Op, Records

@@ -271,11 +271,11 @@ class Walk:
                 self.out.bad.append(self._unresolved(i, column))
 
     def _unresolved(self, i: int, column: str) -> BadRecord:
-        source = source_for(self.batch.connector) if self.batch.connector else None
+        source = source_for(self.batch.connector)
         why = "holds the unavailable-value placeholder"
         if source is STATED:
             why = "is null in the update, the table's column cannot hold null"
-        elif source is not None and is_document_source(source):
+        elif is_document_source(source):
             why = "is not stated by the update, which says only what it changed"
         reason = f"column {column!r} {why}, and no earlier value of this row is known"
         return BadRecord(int(self.batch.source_index[i]), reason, "unresolved", column)

@@ -188,7 +188,6 @@ class ChangeBatch:
     """Distinct logical connector names (``source.name``) of the batch …"""
     source_code: npt.NDArray[np.int16]
     """… and each event's index into them."""
-    snapshot: npt.NDArray[np.bool_]
     half: npt.NDArray[np.uint8]
     key: pa.Table | None
     """Key columns typed as the target's columns, named as them; None for a topic without keys."""
@@ -259,7 +258,6 @@ def event_range(batch: ChangeBatch, start: int, end: int) -> ChangeBatch:
         has_commit=batch.has_commit[part],
         source_ts=batch.source_ts[part],
         source_code=batch.source_code[part],
-        snapshot=batch.snapshot[part],
         half=batch.half[part],
         key=None if batch.key is None else batch.key.slice(start, end - start),
         after=batch.after.slice(start, end - start),

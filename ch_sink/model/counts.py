@@ -1,12 +1,12 @@
-"""What became of records: the figures of a chunk, a range, a batch, or a whole run."""
+"""What became of records: the figures of a chunk, a range, a batch, or a whole run; numbers with their nouns."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-SKIPPED = ("tombstone", "heartbeat", "transaction", "message", "schema_change", "watermark", "notification")
-"""Kinds of records that change no row."""
+from ch_sink.model.change import Skipped
+
 DEDUPLICATED = ("redelivered", "superseded", "repeated")
 """Kinds of changes that were applied before, or are older than what is stored."""
 
@@ -42,7 +42,7 @@ class Counts:
     @property
     def skipped(self) -> dict[str, int]:
         """Records that change no row, by kind."""
-        return {kind: self.kinds[kind] for kind in SKIPPED if self.kinds[kind]}
+        return {str(kind): self.kinds[kind] for kind in Skipped if self.kinds[kind]}
 
     @property
     def deduplicated(self) -> int:
@@ -72,3 +72,13 @@ def total(each: Iterable[Counts]) -> Counts:
         found.add(counts)
     found.records = found.top = 0
     return found
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """``1 row``, ``12 000 rows``; ``plural`` where an s is not enough."""
+    return f"{grouped(number)} {noun if number == 1 else plural or noun + 's'}"
+
+
+def grouped(number: int) -> str:
+    """The number with grouped thousands: ``12 000``."""
+    return f"{number:,}".replace(",", " ")

@@ -45,8 +45,6 @@ class DocumentPolicy:
     """The column that receives the whole document, if the table has it; empty for none."""
     columns: tuple[tuple[str, str], ...] = ()
     """Columns whose value is not the field of the same name, each with the dotted path of its field."""
-    form: Literal["plain", "extended"] = "plain"
-    """JSON that is easy to query, or canonical Extended JSON."""
     keys: Literal["plain", "typed"] = "plain"
     """Whether a text column holds ``_id`` as bare text, or as JSON that says its type."""
 
@@ -144,7 +142,6 @@ _FLAT_NAMES = {
     ("keys", "ignored"): "ignored_key_fields",
     ("documents", "column"): "document_column",
     ("documents", "columns"): "document_columns",
-    ("documents", "form"): "document_form",
     ("documents", "keys"): "document_keys",
     ("versions", "strategy"): "version_strategy",
     ("columns", "source"): "source_columns",

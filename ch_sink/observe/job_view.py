@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from ch_sink.model.address import counted, grouped
+from ch_sink.model.counts import counted, grouped
 from ch_sink.observe.stream import Point, StreamSummary, StreamView, badness
 
 log = logging.getLogger("ch_sink")

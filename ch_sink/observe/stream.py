@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from ch_sink.model.address import counted, grouped
-from ch_sink.model.counts import Counts
+from ch_sink.model.counts import Counts, counted, grouped
 from ch_sink.order import State
 from ch_sink.pipeline.guards import STAGES
 from ch_sink.ports import Compared, PartitionTotals

@@ -48,7 +48,7 @@ def plan(
     if lacking is not None:
         return Plan(state, barrier=lacking)
     source = source_for(batch.connector) if batch.connector else None
-    if target.table.rollups and not is_document_source(source):
+    if target.table.rollups and not is_document_source(source_for(batch.connector)):
         expect_stated(batch, target.table)
     fill_absent(batch, target.table)
     orderer = Orderer(records, target, source, ports, lambda earlier: decoder.decode(earlier, profile))

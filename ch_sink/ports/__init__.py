@@ -1,6 +1,17 @@
 """The protocols between the core and external systems; each has a real and an in-memory implementation."""
 
-from ch_sink.ports.ledger import Fence, Ledger, PartitionTotals, TaskLedger
+from ch_sink.ports.ledger import (
+    Alive,
+    Compared,
+    Condition,
+    Fence,
+    Ledger,
+    PartitionTotals,
+    RecordedState,
+    Request,
+    StreamStates,
+    TaskLedger,
+)
 from ch_sink.ports.ledger_entries import (
     CLOCKS,
     ChangedColumn,
@@ -35,7 +46,6 @@ from ch_sink.ports.stores import (
     StoredRows,
     TableWriter,
 )
-from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request, StreamStates
 
 __all__ = [
     "CLOCKS",

@@ -16,7 +16,7 @@
 | edited         | before a command changes rows, by partition       | the same again                          | nothing: dead letters below it stay open       |
 
 Tasks write executions, progress and releases, commands edits; all others are written by the owner of the stream and
-refused to anyone else. The states of streams are entries of the same table: see `ch_sink.ports.stream_states`.
+refused to anyone else. The states of streams are entries of the same table: see `ch_sink.ports.ledger`.
 
 In ClickHouse (`sql/ledger.sql`) the kind is in the column ``entry``. Everything that is searched or summed has a
 column of its own: the ranges and their figures, the topic, the offset, the claim's number. The rest of an entry is read

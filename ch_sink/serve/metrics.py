@@ -10,10 +10,9 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from ch_sink import __version__
-from ch_sink.model.address import Address
 from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import STATES, StreamSummary, StreamView
-from ch_sink.serve.listener import Answer, Listener, Request
+from ch_sink.serve.listener import Address, Answer, Listener, Request
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 

@@ -12,8 +12,7 @@ from importlib.resources import files
 from typing import Any, Protocol
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.address import Address, names_this_host
-from ch_sink.serve.listener import Answer, Listener, Request
+from ch_sink.serve.listener import Address, Answer, Listener, Request, names_this_host
 
 _CONTENT = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "

@@ -1,6 +1,6 @@
 """Source systems: positions and quirks."""
 
-from ch_sink.sources.base import FLATTENED, Flattened, Positions, RefusedConnector, Source, refusal
+from ch_sink.sources.base import FLATTENED, Flattened, NoBlock, Positions, RefusedConnector, Source, refusal
 from ch_sink.sources.logs import DB2, MYSQL, ORACLE, POSTGRES, SQLSERVER
 from ch_sink.sources.unordered import MONGODB, SINGLESTORE, STATED, Other, other
 
@@ -9,6 +9,7 @@ __all__ = [
     "SOURCES",
     "STATED",
     "Flattened",
+    "NoBlock",
     "Other",
     "Positions",
     "RefusedConnector",
@@ -21,7 +22,7 @@ SOURCES: tuple[Source, ...] = (MYSQL, POSTGRES, SQLSERVER, ORACLE, DB2, SINGLEST
 
 
 def source_for(connector: str) -> Source:
-    """The source system of a ``source.connector`` value; `Other`, ordered by Kafka alone, for one not listed.
+    """The source system of a ``source.connector`` value; `Other`, ordered by Kafka alone, for one not listed, or empty.
 
     Batches of flattened events have the connector ``flattened`` or ``flattened:<connector>``.
     Raises RefusedConnector for a connector whose events are not rows (`refusal`).

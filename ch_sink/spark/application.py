@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ch_sink.config import Config
 from ch_sink.errors import ChSinkError, SparkLost
-from ch_sink.spark.probe import cause
-from ch_sink.spark.session import JvmStart, build_application, disconnect
+from ch_sink.spark.session import JvmStart, build_application, cause, disconnect
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.process import Stop, Stopped
 

@@ -9,10 +9,9 @@ from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP, added_type
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Op
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.spark.change_rows import BUCKETS, ChangeRows, bucket
+from ch_sink.spark.change_rows import BUCKETS, ChangeRows, bucket, expect_served, expect_stated_versions
 from ch_sink.spark.foreach_batch import Given, applied, with_hints
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
-from ch_sink.spark.stored_versions import expect_served, expect_stated_versions
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.model import TargetTable
 

@@ -25,9 +25,8 @@ from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk
 from ch_sink.ports import FinishedRange, RangeIntent
 from ch_sink.spark.change_feed import FEED, OPS, TOPIC, expect_ordered
-from ch_sink.spark.change_rows import numbered
+from ch_sink.spark.change_rows import expect_served, expect_stated_versions, newer, numbered
 from ch_sink.spark.foreach_batch import prepare, with_hints
-from ch_sink.spark.stored_versions import expect_served, expect_stated_versions, newer
 from ch_sink.stream.claims import live
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task

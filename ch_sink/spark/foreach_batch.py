@@ -21,9 +21,9 @@ from ch_sink.discovery.job_topics import existing_tables
 from ch_sink.discovery.wiring import client_of, kafka_settings, table_spec
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
 from ch_sink.kafka import range_consumer
+from ch_sink.spark.executor import context_of
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.spark.kafka_rows import expect_kafka_columns, kafka_rows, spans_of
-from ch_sink.spark.sessions import context_of
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.ddl import state_tables
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings

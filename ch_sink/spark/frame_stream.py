@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from ch_sink.errors import ConfigError, DataLoss
 from ch_sink.model.values import TopicState
+from ch_sink.stream.batch_plan import OffsetRange
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.model import TargetTable

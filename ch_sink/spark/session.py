@@ -1,8 +1,9 @@
-"""The Spark session of this product: Java is found, workers run this very Python, logs are quiet."""
+"""The Spark session of this product: Java is found, workers run this very Python, logs are quiet, errors are short."""
 
 import logging
 import os
 import sys
+import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ log = logging.getLogger("ch_sink")
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _PANDAS = "PySpark does not yet fully support pandas"
+DAEMON_FAILED = "Error from python worker:"
+"""What Spark puts before the words of a Python process that ended before it could start workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +233,20 @@ def _prepare_environment(java: Path, spark: Path) -> None:
     if (home / "bin" / "java").exists():
         os.environ["JAVA_HOME"] = str(home)
     os.environ["SPARK_HOME"] = str(spark)
+
+
+def cause(error: Exception) -> str:
+    """The line of Spark's message that says what happened: the last one of Python's traceback, else the first.
+
+    Spark puts a phrase of its own before a worker's traceback, and the JVM's stack behind it. The words of a process
+    that could not start workers are indented, and followed by its path.
+    """
+    text = str(error)
+    if DAEMON_FAILED in text:
+        text = textwrap.dedent(text.partition(DAEMON_FAILED)[2].partition("PYTHONPATH was:")[0].strip("\n"))
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if "Traceback" in text:
+        begin = next(number for number, line in enumerate(lines) if "Traceback" in line)
+        raised = [line for line in lines[begin + 1 :] if not line.startswith((" ", "\t"))]
+        lines = raised[:1] or lines
+    return lines[0].strip()[:300] if lines else type(error).__name__

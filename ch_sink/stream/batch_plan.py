@@ -1,4 +1,4 @@
-"""What a stream's next batch reads. The ledger decides; the topic's watermarks say how far.
+"""What a stream's next batch reads: offset ranges. The ledger decides; the topic's watermarks say how far.
 
 1. What was begun and not finished is run again as it was: the same end, and chunks cut by the same limits, whatever the
    settings say by now. So every attempt has the same chunks, and their inserts the same tokens.
@@ -17,17 +17,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ch_sink.errors import DataLoss, StreamFailed
+from ch_sink.errors import REFILL, ConfigError, DataLoss, StreamFailed
 from ch_sink.model.counts import Counts
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Ledger, RangeIntent
-from ch_sink.stream.offset_ranges import Choices, OffsetRange, expect_all, held, initial_offset, plan_ranges
+from ch_sink.stream.pace import shared
 from ch_sink.stream.partition_states import States
+from ch_sink.stream.ports import StreamSettings
 
 log = logging.getLogger("ch_sink")
 
-Start = str | Mapping[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The offsets [start, end) of a topic-partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    lost: int
+    """Offsets before ``start`` that were dropped before they were read (``on_data_loss: continue``), usually 0."""
+    high: int
+    """The partition's high watermark when the range was planned."""
+    chunk_offsets: int = 0
+    """Chunk limits of an earlier attempt at this range; 0: those of the settings."""
+    chunk_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -35,10 +52,8 @@ class BatchPlanner:
     """Plans the batches of one stream."""
 
     ledger: Ledger
-    start: Start = "earliest"
-    """Where a stream begins of which the ledger knows nothing: see `offset_ranges.initial_offset`."""
-    choices: Choices = field(default_factory=Choices)
-    committed: Callable[[Sequence[int]], Mapping[int, int]] = lambda _: {}
+    settings: StreamSettings
+    committed: Callable[[Sequence[int]], Mapping[int, int]]
     """The known offsets that the stream's consumer group has committed for these partitions."""
     _topic_id: str = ""
     _reached: dict[int, int] | None = None
@@ -81,7 +96,7 @@ class BatchPlanner:
         known = reached if ceiling is None else [partition for partition in reached if partition in ceiling]
         high = {p: state.high[p] if ceiling is None else min(ceiling[p], state.high[p]) for p in known}
         ends = plan_ranges(
-            reached, {p: max(reached[p], end) for p, end in high.items()}, limit, self.choices.chunk_offsets
+            reached, {p: max(reached[p], end) for p, end in high.items()}, limit, self.settings.chunk_offsets
         )
         return [
             OffsetRange(state.topic, state.topic_id, p, reached[p], end, self._lost.pop(p, 0), state.high[p])
@@ -112,7 +127,11 @@ class BatchPlanner:
             self._reached = self.ledger.progress(state.topic_id)
             self._begun = {intent.partition: intent for intent in self.ledger.open_intents(state.topic_id)}
         reached = self._reached
-        expect_all(reached, state)
+        if missing := sorted(reached.keys() - state.low.keys()):
+            raise DataLoss(
+                f"topic {state.topic} no longer has partition {missing[0]}",
+                hint="Kafka topics never lose partitions: check that this is the cluster that the stream has read.",
+            )
         moved: dict[int, tuple[int, State, dict[str, int]]] = {}
         unknown = self._unknown(state, reached)
         if asks:
@@ -125,7 +144,7 @@ class BatchPlanner:
                 continue
             moved[p] = (low, states.at(p, low), {})
         for p, offset in reached.items():
-            start, lost = held(state, p, offset, self.choices)
+            start, lost = self._held(state, p, offset)
             if start != offset:
                 counts = {"lost": lost} if lost else {"cut_off": offset - start}
                 moved[p] = (start, self._state_behind(states.at(p, offset), start < offset), counts)
@@ -144,10 +163,10 @@ class BatchPlanner:
         """Where the partitions begin of which the ledger knows nothing."""
         if reached.keys() >= state.low.keys():
             return {}
-        start: Start = "earliest"
-        if not reached and not self.ledger.topic_ids():
-            start = "earliest" if self.start == "ledger" else self.start
-        at = initial_offset(state, start)
+        start: str | Mapping[str, Any] = "earliest"
+        if not reached and not self.ledger.topic_ids() and self.settings.start != "ledger":
+            start = self.settings.start
+        topic_id, at = _first_offsets(state, start)
         if start == "latest" and (committed := self.committed(sorted(state.low))):
             # The stream has been here before, and its ledger is lost: what came since would be skipped.
             found = {p: min(max(offset, state.low[p]), state.high[p]) for p, offset in committed.items()}
@@ -156,14 +175,28 @@ class BatchPlanner:
                 "reading continues from those instead of the latest: %s",
                 *(state.topic, found),
             )
-            return {p: found.get(p, offset) for p, offset in at.at.items() if p not in reached}
-        if at.topic_id != state.topic_id:
-            self._expect_same(state, at.topic_id, "that of the starting offsets")
-            at = initial_offset(state, "earliest")
-        return {p: at.at[p] for p in sorted(state.low) if p not in reached}
+            return {p: found.get(p, offset) for p, offset in at.items() if p not in reached}
+        if topic_id != state.topic_id:
+            self._expect_same(state, topic_id, "that of the starting offsets")
+            at = state.low
+        return {p: at[p] for p in sorted(state.low) if p not in reached}
+
+    def _held(self, state: TopicState, partition: int, start: int) -> tuple[int, int]:
+        """Where reading can continue, and how many offsets are skipped. Raises DataLoss if that is not allowed."""
+        low, high = state.low[partition], state.high[partition]
+        if low <= start <= high:
+            return start, 0
+        if self.settings.on_data_loss == "fail":
+            raise DataLoss(
+                f"topic {state.topic} partition {partition}: offset {start} is the next to be read, "
+                f"but the topic holds {low} to {high - 1}",
+                hint="Retention removed records before they were read, or records were cut off. "
+                f"{REFILL}, or set on_data_loss: continue to read on with what the topic still holds.",
+            )
+        return (low, low - start) if start < low else (high, 0)
 
     def _expect_same(self, state: TopicState, known: str, whose: str) -> None:
-        if self.choices.topic_recreated == "fail":
+        if self.settings.topic_recreated == "fail":
             raise DataLoss(
                 f"topic {state.topic} was recreated: its id is {state.topic_id}, {whose} is {known}",
                 hint="Its offsets begin again. Set topic_recreated: restart to read the new topic from its start.",
@@ -186,7 +219,7 @@ class BatchPlanner:
         """The range of an intent from where it continues. An end that was cut off is given up with what lay there."""
         p = intent.partition
         end = intent.end
-        if self.choices.on_data_loss == "continue":
+        if self.settings.on_data_loss == "continue":
             end = max(start, min(end, state.high[p]))
         lost, high = self._lost.get(p, 0), state.high[p]
         return OffsetRange(
@@ -275,3 +308,55 @@ def _begins(topic: TopicState, partition: int, offset: int, state: str, counts: 
     """An empty result: reading goes on at this offset."""
     now = time.time()
     return FinishedRange(topic.topic, topic.topic_id, partition, offset, offset, counts, state, now, now)
+
+
+def _first_offsets(state: TopicState, starting: str | Mapping[str, Any]) -> tuple[str, Mapping[int, int]]:
+    """The topic id and the offsets at which a stream begins of whose topic the ledger knows nothing.
+
+    ``starting``: "earliest", "latest", or offsets by partition, either bare or as ``{"topic_id": …, "offsets": …}``;
+    partitions without one begin at the earliest. Offsets of another topic id are kept: the first batch then finds
+    that the topic was recreated. Raises ConfigError.
+    """
+    if starting == "earliest":
+        return state.topic_id, state.low
+    if starting == "latest":
+        return state.topic_id, state.high
+    if isinstance(starting, str):
+        raise ConfigError(
+            f"starting offsets {starting!r} are not valid", hint='Use "earliest", "latest" or offsets by partition.'
+        )
+    topic_id = str(starting.get("topic_id", state.topic_id))
+    try:
+        given = {int(p): int(offset) for p, offset in starting.get("offsets", starting).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"starting offsets of topic {state.topic} are not partition numbers with offsets: {error}",
+            hint='Write them as {"0": 1200, "1": 1187}.',
+        ) from error
+    if topic_id != state.topic_id:
+        return topic_id, given
+    if unknown := sorted(given.keys() - state.low.keys()):
+        raise ConfigError(
+            f"the starting offsets name partition {unknown[0]}, which topic {state.topic} does not have",
+            hint=f"It has the partitions 0 to {len(state.low) - 1}.",
+        )
+    return topic_id, {**state.low, **given}
+
+
+def plan_ranges(
+    start: Mapping[int, int], latest: Mapping[int, int], max_offsets: int | None, chunk_offsets: int = 50_000
+) -> dict[int, int]:
+    """Where each partition's next range ends, so that all ranges together hold at most ``max_offsets`` offsets.
+
+    The limit is shared equally; what a partition does not need is left to the others. An end below the latest offset is
+    moved back to a multiple of ``chunk_offsets`` unless the range would then be empty. Every partition of ``latest``
+    has an end in the result, equal to its start if it gets nothing. ``start`` must cover ``latest``.
+    """
+    lag = {partition: max(0, latest[partition] - start[partition]) for partition in latest}
+    shares = shared(lag, sum(lag.values()) if max_offsets is None else max(1, max_offsets))
+    ends = {}
+    for partition, share in shares.items():
+        end = start[partition] + share
+        cut = end // chunk_offsets * chunk_offsets if chunk_offsets > 0 else end
+        ends[partition] = cut if end < latest[partition] and cut > start[partition] else end
+    return ends

@@ -12,31 +12,32 @@ The coordinator knows neither Spark, HTTP nor Kafka's client: it works on ports 
 import logging
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ch_sink.errors import ChSinkError, ClickHouseError, DataLoss
-from ch_sink.model.counts import Counts
+from ch_sink.errors import ChSinkError, ClickHouseError, DataLoss, StreamFailed
+from ch_sink.model.counts import Counts, counted
 from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier, expect_one_source
 from ch_sink.ports import Claim, FinishedRange, RangeIntent
-from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner
+from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, taken_since
-from ch_sink.stream.error_limits import ErrorWatch
-from ch_sink.stream.offset_ranges import Choices, OffsetRange
-from ch_sink.stream.open_stream import OpenStream, StreamTable
-from ch_sink.stream.ports import StreamPorts, StreamSettings
-from ch_sink.stream.releases import Releases
+from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
+from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
 from ch_sink.stream.rollback import Restored, expect_entered
 from ch_sink.stream.rounds import Intend, Record, Rounds, Write, run_one
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, Task
 from ch_sink.table.model import clashes
 
 log = logging.getLogger("ch_sink")
+
+_WINDOW = 1_000
+"""The rate of dead letters is that of the newest batches with so many records together; fewer are not judged."""
 
 
 class Coordinator:
@@ -54,16 +55,12 @@ class Coordinator:
         self.run_id = uuid.uuid4().hex[:12]
         self.claim: Claim | None = None
         """The claim under which it works, None before it has one."""
-        choices = Choices(settings.on_data_loss, settings.topic_recreated, settings.chunk_offsets)
         self._topic_id = ""
         self._errors = ErrorWatch(settings.errors, lambda: ports.dead_letters(self._topic_id))
         self._gone: dict[int, int] = {}
         """Where records were lost in the last batch, by partition."""
         self._planner = BatchPlanner(
-            ports.ledger,
-            settings.start,
-            choices,
-            lambda partitions: ports.group.last_committed(settings.topic, partitions),
+            ports.ledger, settings, lambda partitions: ports.group.last_committed(settings.topic, partitions)
         )
         self._added = AddedPartitions()
         self._closing = ExitStack()
@@ -312,3 +309,43 @@ class Coordinator:
             self._stream.enter(self.ports.topics.state(self.settings.topic))
             self._topic_id = topic_id
             self._releases.look()
+
+
+@dataclass(slots=True)
+class ErrorWatch:
+    """Compares one stream's dead letters with ``errors.max`` and ``errors.max_rate``."""
+
+    limits: ErrorLimits
+    waiting: Callable[[], int]
+    """Asks how many dead letters are neither applied nor dropped; only asked if there is a limit for them."""
+    _batches: deque[tuple[int, int]] = field(default_factory=deque)
+    """Records and dead letters of the newest batches."""
+
+    def expect_few(self) -> None:
+        """Raises StreamFailed if more dead letters wait than ``errors.max`` allows."""
+        if self.limits.most is None:
+            return
+        waiting = self.waiting()
+        if waiting > self.limits.most:
+            raise StreamFailed(
+                f"{counted(waiting, 'dead letter')} of this stream, and errors.max is {self.limits.most}",
+                hint="See `ch_sink dead-letters list CONFIG`; retry or drop them, or raise errors.max. "
+                "Then run `ch_sink resume CONFIG`.",
+            )
+
+    def add(self, records: int, dead_letters: int) -> None:
+        """A batch has ended. Raises StreamFailed if it goes beyond a limit; what it did is recorded by then."""
+        self._batches.append((records, dead_letters))
+        while len(self._batches) > 1 and sum(n for n, _ in self._batches) - self._batches[0][0] >= _WINDOW:
+            self._batches.popleft()
+        if not dead_letters:
+            return
+        read, bad = (sum(column) for column in zip(*self._batches, strict=True))
+        if self.limits.rate is not None and read >= _WINDOW and bad > self.limits.rate * read:
+            self._batches.clear()  # whoever resumes the stream accepts these
+            raise StreamFailed(
+                f"{bad} of the last {read} records became dead letters, and errors.max_rate is {self.limits.rate:g}",
+                hint="See `ch_sink dead-letters list CONFIG` for the reasons; fix the cause or raise errors.max_rate. "
+                "Then run `ch_sink resume CONFIG`.",
+            )
+        self.expect_few()

@@ -24,12 +24,12 @@ from ch_sink.errors import (
     Superseded,
     TopicNotFound,
 )
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.observe.job_view import JobView
 from ch_sink.observe.stream import StreamSummary, StreamView
+from ch_sink.ports import StreamStates
 from ch_sink.stream.claims import abandoned
 from ch_sink.stream.job_stream import ACTIVE, JobStream, Phase
-from ch_sink.stream.job_work import JobWork
 from ch_sink.stream.lanes import (
     Answered,
     BatchEnded,
@@ -39,6 +39,7 @@ from ch_sink.stream.lanes import (
     Discovered,
     Exchanged,
     Failed,
+    JobWork,
     Lanes,
     Opened,
     Report,
@@ -131,8 +132,9 @@ class Job:
         self._failed_fast = False
         self._lost: ChSinkError | None = None
         self._ready: frozenset[str] = frozenset()
-        self._exchanging = False
-        self._next_exchange = self._next_count = -math.inf
+        self._exchanges: dict[StreamStates, float] = {}
+        """When states are exchanged with each ledger next: infinite while that is under way."""
+        self._next_count = -math.inf
         self._discovering = options.discover is None or options.once
         self._next_discovery = self._began + options.discover_every
 
@@ -194,9 +196,10 @@ class Job:
     def _follow(self) -> None:
         """Do with each stream what its standing says."""
         self._lost = self._lost or self._options.lost()
-        if not self._exchanging and self._lanes.now() >= self._next_exchange:
-            self._exchanging = True
-            self._lanes.start("states", self._work.exchange)
+        for states in self.roster.ledgers():
+            if self._lanes.now() >= self._exchanges.get(states, -math.inf):
+                self._exchanges[states] = math.inf
+                self._lanes.start("states", partial(self._work.exchange, states), states)
         self._ready, standings = frozenset(self.roster.ready()), self.roster.standings()
         for stream in self.streams:
             if stream.busy or stream.phase in (Phase.DONE, Phase.LEFT):
@@ -283,8 +286,8 @@ class Job:
         match report:
             case CallEnded():
                 pass
-            case Exchanged():
-                self._exchanging, self._next_exchange = False, self._lanes.now() + _STATES
+            case Exchanged(states):
+                self._exchanges[states] = self._lanes.now() + _STATES
             case Discovered(changed):
                 self._change(changed)
             case Answered():
@@ -353,9 +356,8 @@ class Job:
         waits += [max(s.pace.due - now, self._looks.wait(s) - now, slot) for s, slot in self._free().items()]
         if not self._discovering:
             waits.append(self._next_discovery - now)
-        if not self._exchanging:
-            waits += [self._next_exchange - now, self.roster.next_due()]
-        return max(0.0, min([_LOOK, *waits]))
+        waits += [due - now for due in self._exchanges.values()]
+        return max(0.0, min([_LOOK, self.roster.next_due(), *waits]))
 
     def _tick(self, stream: JobStream) -> float:
         """The next moment at which the stream looks: the same for all streams of one interval, for one question."""

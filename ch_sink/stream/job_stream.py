@@ -28,8 +28,8 @@ from ch_sink.errors import ChSinkError, LedgerConflict
 from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import Standing, StateName, StreamSummary
 from ch_sink.ports import Claim
+from ch_sink.stream.batch_plan import OffsetRange, plan_ranges
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.pace import Flush
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.rounds import Rounds

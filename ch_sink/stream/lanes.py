@@ -1,9 +1,10 @@
-"""Where the work of a job's streams runs, how the job waits for it, and what it comes to.
+"""The work of a job's streams: what it is, where it runs, how the job waits for it, and what it comes to.
 
 Work runs in threads, or in the job's own thread. It reports what it came to by putting it on the lanes' list; only the
 job's own thread takes it from there, so that everything the job knows of its streams changes in one thread.
 """
 
+import logging
 import queue
 import threading
 import time
@@ -16,15 +17,24 @@ from typing import Literal, Protocol
 
 from ch_sink.errors import ChSinkError
 from ch_sink.model.values import TopicState
+from ch_sink.ports import StreamStates
+from ch_sink.stream.batch_plan import OffsetRange
 from ch_sink.stream.job_stream import JobStream
-from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.pace import Call, Slots
+from ch_sink.stream.roster import Roster
+from ch_sink.stream.rounds import WriteAll, as_failure, run_together
 from ch_sink.stream.standing import Member
+from ch_sink.stream.tasks import Task, TaskResult
+
+log = logging.getLogger("ch_sink")
 
 _AHEAD = 4
 """Streams that are opened or wait for it, for each thread that opens them."""
 Kind = Literal["batch", "open", "states", "look"]
-_Lane = tuple[Kind, str]
-"""A kind of work, and the server that it waits for."""
+_Lane = tuple[Kind, object]
+"""A kind of work, and the server or ledger that it waits for."""
+Batch = dict[JobStream, Sequence[OffsetRange]]
+"""What each of its streams reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,9 @@ class CallEnded:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """The roster has exchanged states with the ledgers, or could not."""
+    """The roster has exchanged states with a ledger, or could not."""
+
+    states: StreamStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +110,8 @@ class Answered:
 
 
 Report = Opened | BatchEnded | Closed | Failed | CallEnded | Exchanged | Discovered | Answered
-Work = Callable[[Callable[[Report], None]], None]
+Reports = Callable[[Report], None]
+Work = Callable[[Reports], None]
 """Is given the function by which it reports."""
 
 
@@ -109,11 +122,11 @@ class Lanes(Protocol):
         """Seconds since some moment."""
         ...
 
-    def free(self, kind: Kind, server: str = "") -> int:
+    def free(self, kind: Kind, server: object = "") -> int:
         """How much more work of this kind can begin now. Each ClickHouse server has lanes of its own."""
         ...
 
-    def start(self, kind: Kind, work: Work, server: str = "") -> None:
+    def start(self, kind: Kind, work: Work, server: object = "") -> None:
         """Begin work; it must not raise."""
         ...
 
@@ -141,11 +154,11 @@ class ThreadLanes:
     def now(self) -> float:
         return time.monotonic()
 
-    def free(self, kind: Kind, server: str = "") -> int:
+    def free(self, kind: Kind, server: object = "") -> int:
         with self._lock:
             return max(0, self._most[kind] - self._taken[kind, server])
 
-    def start(self, kind: Kind, work: Work, server: str = "") -> None:
+    def start(self, kind: Kind, work: Work, server: object = "") -> None:
         lane = kind, server
         with self._lock:
             self._taken[lane] += 1
@@ -172,3 +185,79 @@ class ThreadLanes:
             with self._lock:
                 self._taken[lane] -= 1
             self._reports.put(None)  # a lane is free
+
+
+class JobWork:
+    """Each method is one piece of work. It reports once for each stream, and changes nothing that the loop knows."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        slots: Slots,
+        write: WriteAll,
+        discover: Callable[[], Changed] | None,
+        *,
+        once: bool,
+    ) -> None:
+        self._roster, self._slots, self._write, self._discover, self._once = roster, slots, write, discover, once
+
+    def exchange(self, states: StreamStates, report: Reports) -> None:
+        """Exchange standings with a ledger."""
+        try:
+            self._roster.look(states)
+        except Exception as error:
+            log.debug("stream states were not exchanged: %s", error, exc_info=error)
+        finally:
+            report(Exchanged(states))
+
+    def discover(self, report: Reports) -> None:
+        """Look for topics."""
+        assert self._discover is not None
+        found = Changed()
+        try:
+            found = self._discover()
+        finally:
+            report(Discovered(found))
+
+    def open(self, stream: JobStream, report: Reports) -> None:
+        """Open a stream."""
+        try:
+            topic = stream.open()
+            report(Opened(stream, topic, stream.unread(topic, once=self._once)))
+        except Exception as error:  # noqa: BLE001 (the stream's failure, whatever it is)
+            report(Failed(stream, as_failure(stream.name, error)))
+
+    def close(self, stream: JobStream, report: Reports) -> None:
+        """Let a stream's claim go."""
+        try:
+            stream.close()
+            if stream.leaving:
+                self._roster.remove(stream.name)
+        finally:
+            report(Closed(stream))
+
+    def run(self, batch: Batch, call: Call, report: Reports) -> None:
+        """Run a batch to its end."""
+        left = {stream.name: stream for stream in batch}
+
+        def ended(name: str, error: ChSinkError | None) -> None:
+            stream = left.pop(name)
+            report(BatchEnded(stream) if error is None else Failed(stream, error))
+
+        def execute(tasks: Sequence[Task]) -> Sequence[TaskResult]:
+            try:
+                return self._slots.run(call, tasks)
+            finally:
+                report(CallEnded())
+
+        try:
+            rounds = {s.name: s.rounds(ranges) for s, ranges in batch.items()}
+            run_together(rounds, execute, ended, self._write)
+        except Exception as error:
+            log.debug("the executor failed: %s", error, exc_info=error)
+            for name, stream in left.items():
+                # An error that is raised on purpose would be raised again.
+                meant = isinstance(error, ChSinkError)
+                report(Failed(stream, as_failure(name, error), executor=not meant, job=meant))
+        finally:
+            self._slots.done(call)

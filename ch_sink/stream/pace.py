@@ -13,8 +13,11 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ch_sink.stream.tasks import ExecuteWithin, Task, TaskResult, weight
+
+K = TypeVar("K", int, str)
 
 ACTIVE_SECONDS = 10.0
 """Seconds after its last batch for which a stream counts as active."""
@@ -59,22 +62,28 @@ def in_turn(limit: int | None) -> int:
     return _TURN if limit is None else min(limit, _TURN)
 
 
+def shared(needs: Mapping[K, int], limit: int) -> dict[K, int]:
+    """Share the limit equally; what one does not need is left to the others."""
+    shares = dict.fromkeys(needs, 0)
+    # Smallest need first: its unused share is left to those after it.
+    waiting = sorted((one for one in needs if needs[one]), key=lambda one: (needs[one], one))
+    for number, one in enumerate(waiting):
+        # Rounded up, so that a limit below their number still moves one of them.
+        shares[one] = min(needs[one], -(-limit // (len(waiting) - number)))
+        limit -= shares[one]
+    return shares
+
+
 def fair_shares(needs: Mapping[str, int], limits: Mapping[str, int | None]) -> dict[str, int | None]:
     """Share the largest of the limits among the streams that have something to read.
 
-    The share is equal; what a stream does not need is left to the others. No stream gets more than its own limit, or
-    less than one offset. A stream without a limit does not take part: None.
+    No stream gets more than its own limit, or less than one offset. One without a limit does not take part: None.
     """
-    shares: dict[str, int | None] = dict.fromkeys(needs)
     limited = {name: limit for name in needs if (limit := limits[name]) is not None}
-    left = max(limited.values(), default=0)
-    # Smallest need first: its unused share is left to those after it.
-    waiting = sorted(limited, key=lambda name: (min(needs[name], limited[name]), name))
-    for number, name in enumerate(waiting):
-        share = max(1, min(needs[name], limited[name], -(-left // (len(waiting) - number))))
-        shares[name] = share
-        left = max(0, left - share)
-    return shares
+    shares = shared(
+        {name: min(needs[name], limit) for name, limit in limited.items()}, max(limited.values(), default=0)
+    )
+    return {name: max(1, shares[name]) if name in limited else None for name in needs}
 
 
 _LEAD = 0.2
@@ -84,7 +93,7 @@ _RECENT = 0.3
 
 
 @dataclass(eq=False, slots=True)
-class Work:
+class Call:
     """A batch to execute."""
 
     slots: int
@@ -106,21 +115,21 @@ class Slots:
         self._shared = False
         self._pace = math.inf
         """Seconds a slot takes for a task's unit of weight."""
-        self._taken: list[Work] = []
+        self._taken: list[Call] = []
 
-    def expect(self, tasks: int, server: str = "", *, shared: bool = False) -> Work:
+    def expect(self, tasks: int, server: str = "", *, shared: bool = False) -> Call:
         """So many tasks of one server are going to be executed; `done` must be called in any case.
 
         Args:
             shared: the job has streams of other servers, too.
         """
-        work = Work(tasks, server)
+        work = Call(tasks, server)
         with self._lock:
             self._taken.append(work)
             self._shared = shared
         return work
 
-    def run(self, work: Work, tasks: Sequence[Task]) -> Sequence[TaskResult]:
+    def run(self, work: Call, tasks: Sequence[Task]) -> Sequence[TaskResult]:
         """See Execute."""
         self._count = max(self._ask(), 1)
         with self._lock:
@@ -144,7 +153,7 @@ class Slots:
             self._pace = pace if self._pace == math.inf else self._pace + _RECENT * (pace - self._pace)
         return results
 
-    def done(self, work: Work) -> None:
+    def done(self, work: Call) -> None:
         """Its tasks have ended, or do not come."""
         with self._lock:
             work.runs = False
@@ -167,11 +176,11 @@ class Slots:
         """Slots that the calls of one server take at most."""
         return max(1, self._count - 1) if self._shared else self._count
 
-    def _of(self, server: str) -> list[Work]:
+    def _of(self, server: str) -> list[Call]:
         """What is taken of the slots that this server's calls may take."""
         return [work for work in self._taken if work.server == server or not self._shared]
 
-    def _left(self, work: Work) -> int:
+    def _left(self, work: Call) -> int:
         """How many slots other calls of its server leave to it."""
         return self._most - sum(other.slots for other in self._of(work.server) if other.runs and other is not work)
 

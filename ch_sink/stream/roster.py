@@ -1,7 +1,7 @@
 """The streams of a job with their standings: which may run now, what becomes of one that fails, what operators ask for.
 
-`look` exchanges standings with the ledger and is meant for a thread of its own, so that an unavailable ledger holds up
-no stream of another one. Everything else is called by the job's loop and neither blocks nor raises.
+`look` exchanges standings with one ledger and is called in a thread for each of them, so that an unavailable ledger
+holds up no stream of another one. Everything else is called by the job's loop and neither blocks nor raises.
 """
 
 import logging
@@ -11,12 +11,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from ch_sink.errors import ChSinkError, ClickHouseError, LedgerConflict, in_one_line
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.observe.stream import Standing
-from ch_sink.ports.stream_states import Alive, Compared, RecordedState, StreamStates
+from ch_sink.ports.ledger import Alive, Compared, RecordedState, StreamStates
 from ch_sink.stream.claims import born
 from ch_sink.stream.standing import Member
 
@@ -70,8 +71,8 @@ class Roster:
         with self._lock:
             member = self._members.pop(name, None)
             self._outages.over(name, self._steady())
-        if member is not None:
-            self._let_go([member])
+        if member is not None and member.states is not None:
+            self._let_go(member.states, [member])
 
     def ready(self) -> list[str]:
         """The streams that may run now."""
@@ -84,7 +85,7 @@ class Roster:
         """Seconds until a waiting stream may run again; infinite if none waits."""
         now = self._steady()
         with self._lock:
-            waits = (m.patience.due - now for m in self._members.values() if m.standing.state == "waiting")
+            waits = (m.patience.due - now for m in self._members.values() if m.known and m.standing.state == "waiting")
             return max(0.0, min(waits, default=float("inf")))
 
     def worked(self, name: str) -> None:
@@ -154,43 +155,47 @@ class Roster:
                 if member.standing.state == "stopped" and member.failure is not None
             }
 
-    def look(self) -> None:
-        """Exchange states with the ledger. A ledger that cannot be read leaves the states as they are.
+    def ledgers(self) -> list[StreamStates]:
+        """Where the states of the streams are recorded."""
+        with self._lock:
+            return list(dict.fromkeys(m.states for m in self._members.values() if m.states is not None))
+
+    def look(self, states: StreamStates) -> None:
+        """Exchange states with a ledger. One that cannot be read leaves the states as they are.
 
         A stream whose recorded state is not known yet waits, since it may be paused.
         """
-        for states, members in self._by_ledger().items():
-            try:
-                mark = states.mark()
-                # The mark is the older one: what comes after it is read the next time.
-                if mark is None or mark != self._marks.get(states) or not all(member.known for member in members):
-                    self._take(states.read([member.name for member in members]))
-                    self._marks[states] = mark
-                self._note(states, members)
-                self._beat(states, members)
-            except ClickHouseError as error:
-                for member in members:
-                    if not member.known:
-                        self.failed(member.name, error)
+        members = self._of(states)
+        try:
+            mark = states.mark()
+            # The mark is the older one: what comes after it is read the next time.
+            if mark is None or mark != self._marks.get(states) or not all(member.known for member in members):
+                self._take(states.read([member.name for member in members]))
+                self._marks[states] = mark
+            self._note(states, members)
+            self._beat(states, members)
+        except ClickHouseError as error:
+            for member in members:
+                if not member.known:
+                    self.failed(member.name, error)
 
     def close(self) -> None:
         """Record what is not recorded yet, and that the job has no stream any more."""
-        for states, members in self._by_ledger().items():
-            try:
-                self._note(states, members)
-            except ClickHouseError as error:
-                log.debug("stream states are not recorded: %s", error)
-        with self._lock:
-            members = list(self._members.values())
-        self._let_go(members)
+        ledgers = self.ledgers()
+        with ThreadPoolExecutor(max(1, len(ledgers))) as pool:
+            list(pool.map(self._leave, ledgers))
 
-    def _by_ledger(self) -> Mapping[StreamStates, list[Member]]:
-        groups: dict[StreamStates, list[Member]] = {}
+    def _leave(self, states: StreamStates) -> None:
+        members = self._of(states)
+        try:
+            self._note(states, members)
+        except ClickHouseError as error:
+            log.debug("stream states are not recorded: %s", error)
+        self._let_go(states, members)
+
+    def _of(self, states: StreamStates) -> list[Member]:
         with self._lock:
-            for member in self._members.values():
-                if member.states is not None:
-                    groups.setdefault(member.states, []).append(member)
-        return groups
+            return [member for member in self._members.values() if member.states == states]
 
     def _take(self, found: Mapping[str, RecordedState]) -> None:
         with self._lock:
@@ -240,19 +245,17 @@ class Roster:
             states.beat(dict.fromkeys(has, self._alive))
             self._beaten |= dict.fromkeys(has, now)
 
-    def _let_go(self, members: Iterable[Member]) -> None:
+    def _let_go(self, states: StreamStates, members: Iterable[Member]) -> None:
         """Record that the job does not have these streams any more, unless another job has them."""
-        groups: dict[StreamStates, list[str]] = {}
-        for member in members:
-            if member.states is not None and member.name in self._beaten:
-                groups.setdefault(member.states, []).append(member.name)
-        for states, names in groups.items():
-            try:
-                found = states.read(names)
-                mine = [name for name in names if (alive := found[name].alive) and alive.run_id == self._alive.run_id]
-                states.beat(dict.fromkeys(mine, replace(self._alive, host="")))
-            except ClickHouseError as error:
-                log.debug("the end of the job is not recorded: %s", error)
+        names = [member.name for member in members if member.name in self._beaten]
+        if not names:
+            return
+        try:
+            found = states.read(names)
+            mine = [name for name in names if (alive := found[name].alive) and alive.run_id == self._alive.run_id]
+            states.beat(dict.fromkeys(mine, replace(self._alive, host="")))
+        except ClickHouseError as error:
+            log.debug("the end of the job is not recorded: %s", error)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,16 @@
 """Run one task with given ports: consume, plan and insert a range, or apply waiting changes.
 
 This module does not know where records come from or where rows go. Errors are part of the result.
+
+Small ranges of several partitions of one table are planned apart and stored by one insert (`hold`, `store_held`):
+parts do not grow with partitions. In a group is the first attempt at a chunk whose plan is nothing but inserts of one
+step, into a table for which a second attempt looks up what of the chunk is stored: a collapsing one, one with versions,
+or one that keeps every change and tells them apart. The group's insert has a token and a fence of its own; if it fails,
+so does each range. A second attempt runs alone. It registers before it asks, and the fence holds as long as none has:
+so a first attempt need not register itself.
+
+Chunks are not grouped where stored rows do not show which changes they came from: a rollup does not say which
+differences it has, and rows whose versions are times may be equal and still be of two changes.
 """
 
 import gc
@@ -8,15 +18,19 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
+
+import pyarrow as pa
 
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.order import State
 from ch_sink.pipeline.chunks import Chunk, read_ahead
-from ch_sink.pipeline.grouping import Member, may_plan, may_share, store_together
 from ch_sink.pipeline.guards import Stages
-from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.merging import by_partition, change_identity
+from ch_sink.pipeline.partition_sink import PartitionSink, Prepared
 from ch_sink.pipeline.plans import StreamName
-from ch_sink.ports import TaskLedger
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import Insert, TaskLedger
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 
 
@@ -40,9 +54,14 @@ class Held:
 
     task: RangeTask
     ports: TaskPorts
+    prepared: Prepared
     done: RangeDone
     """Its outcome, once it is stored."""
-    member: Member
+
+    @property
+    def sink(self) -> PartitionSink:
+        """The sink that planned it."""
+        return self.ports.sink
 
 
 def task_name(task: Task) -> StreamName:
@@ -76,18 +95,39 @@ def hold(task: RangeTask, open_ports: OpenPorts) -> RangeDone | Held:
 
 def store_held(held: Sequence[Held]) -> None:
     """Store ranges of one table and call of the executor, and complete their outcomes. Their failures are in these."""
-    task, ledger = held[0].task, held[0].ports.ledger
-    partitions = [one.task.partition for one in held]
+    task, sink, ledger = held[0].task, held[0].sink, held[0].ports.ledger
     try:
-        fence = ledger.together(task.topic_id, partitions, task.claim, task.batch)
-        for one, applied in zip(held, store_together([one.member for one in held], fence), strict=True):
-            one.done.add(applied)
-            one.done.settle(one.ports.sink)
+        fence = ledger.together(task.topic_id, [one.task.partition for one in held], task.claim, task.batch)
+        for insert in _joined(held):
+            token = group_token([one.sink.name.token(*one.prepared.span, insert.label) for one in held])
+            with sink.stages.stage("insert"):
+                sink.storing.writer.write(insert, token, fence=fence, by_content=True)
+        for one in held:
+            one.done.add(one.sink.storing.outcome(one.prepared.made, one.prepared.records, *one.prepared.span))
+            one.done.settle(one.sink)
     except Exception as error:  # noqa: BLE001 (the coordinator raises it)
         for one in held:
             one.done.failure = _failure(one.task, error, f"from offset {one.done.end}")
     for one in held:
-        _note_seconds(one.done, one.ports.sink.stages)
+        _note_seconds(one.done, one.sink.stages)
+
+
+def group_token(alone: Sequence[str]) -> str:
+    """Deduplication token of one insert of a group, made of those that its ranges would have alone."""
+    return f"group-{sha256(repr(sorted(alone)).encode()).hexdigest()}"
+
+
+def _joined(held: Sequence[Held]) -> list[Insert]:
+    """The inserts of all ranges: rows of one step and the same columns are one, by table partition."""
+    alike: dict[tuple[str, pa.Schema], list[pa.Table]] = {}
+    for insert in (insert for one in held for insert in one.prepared.made.inserts):
+        alike.setdefault((insert.step, insert.rows.schema.remove_metadata()), []).append(insert.rows)
+    joined = []
+    for number, ((step, _), tables) in enumerate(alike.items()):
+        rows = pa.concat_tables(tables).combine_chunks()
+        label = step if not number else f"{step} {number}"
+        joined += by_partition(rows, held[0].sink.target, label)
+    return joined
 
 
 def range_steps(
@@ -123,14 +163,26 @@ def _held(task: RangeTask, open_ports: OpenPorts) -> Held | None:
     """The range, planned; None if it is more than one chunk, or needs more than an insert."""
     ports = open_ports(replace(task, first=True))
     sink = ports.sink
-    if may_plan(sink):
-        with _closing(ports.chunks(task.start)) as ready, closing(_timed(ready, sink.stages)) as chunks:
-            chunk = next(chunks, None)
-        if chunk is not None and (chunk.first, chunk.end) == (task.start, task.end):
-            member = Member(sink, sink.prepare(chunk, task.state))
-            if may_share(member):
-                return Held(task, ports, RangeDone.of(task), member)
-    return None
+    target = sink.target
+    looked_up = target.collapsing or target.appends or not target.exclusive
+    if not looked_up or target.table.rollups or not sink.settled or sink.storing.fence is not None:
+        return None
+    with _closing(ports.chunks(task.start)) as ready, closing(_timed(ready, sink.stages)) as chunks:
+        chunk = next(chunks, None)
+    if chunk is None or (chunk.first, chunk.end) != (task.start, task.end):
+        return None
+    prepared = sink.prepare(chunk, task.state)
+    return Held(task, ports, prepared, RangeDone.of(task)) if _may_share(prepared, target) else None
+
+
+def _may_share(prepared: Prepared, target: Target) -> bool:
+    """Whether the chunk may be stored together with others."""
+    made = prepared.made
+    if not made.only_inserts or len({insert.step for insert in made.inserts}) > 1 or prepared.released is not None:
+        return False
+    key = made.state.profile.key_columns
+    # The topic may have more partitions at a second attempt.
+    return not target.appends or all(change_identity(i, target, key, alone=False) is not None for i in made.inserts)
 
 
 def _drained(steps: Generator[None, None, RangeDone | Held]) -> RangeDone | Held:

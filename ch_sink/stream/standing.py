@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ch_sink.errors import ChSinkError
 from ch_sink.observe.stream import Standing
-from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request, StreamStates
+from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request, StreamStates
 from ch_sink.stream.claims import born
 from ch_sink.stream.pace import Patience
 

@@ -13,9 +13,9 @@ from functools import partial
 
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.model.values import TopicState
+from ch_sink.stream.batch_plan import OffsetRange
 from ch_sink.stream.job_stream import JobStream, Phase, Watermarks
-from ch_sink.stream.lanes import Answered, Failed, Lanes, Report
-from ch_sink.stream.offset_ranges import OffsetRange
+from ch_sink.stream.lanes import Answered, Batch, Failed, Lanes, Report
 from ch_sink.stream.pace import ACTIVE_SECONDS, FEW, LONG, fair_shares, in_turn
 from ch_sink.stream.rounds import as_failure
 
@@ -26,8 +26,6 @@ TOGETHER = 100
 
 Looked = Sequence[tuple[JobStream, TopicState | ChSinkError]]
 """Streams with the states of their topics, or why these are not known."""
-Batch = dict[JobStream, Sequence[OffsetRange]]
-"""What each of its streams reads."""
 
 
 @dataclass(frozen=True, slots=True)

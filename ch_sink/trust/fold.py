@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
 from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
-from ch_sink.model.address import counted, grouped
 from ch_sink.model.change import HandoverId
+from ch_sink.model.counts import counted, grouped
 from ch_sink.model.policy import Policy
 from ch_sink.observe.logs import Step
 from ch_sink.order import State, is_one_of_several
@@ -35,8 +35,8 @@ from ch_sink.ports import (
     TableRefilled,
     TopicFacts,
 )
+from ch_sink.stream.batch_plan import OffsetRange, plan_ranges
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.offset_ranges import OffsetRange, plan_ranges
 from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeTask, Task

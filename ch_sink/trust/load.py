@@ -20,7 +20,7 @@ from ch_sink.decode.chosen import masked, source_view, unmasked
 from ch_sink.decode.mongodb import DocumentTable
 from ch_sink.errors import DecodeError, SourceError, StreamFailed, TableError
 from ch_sink.merge import version_column
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.observe.logs import Step
 from ch_sink.order import layout_for

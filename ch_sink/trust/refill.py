@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import detect, has_rows, max_version
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import CLOCKS, Fact, Handover, Pending, TableRefilled
-from ch_sink.ports.stream_states import StreamStates
+from ch_sink.ports.ledger import StreamStates
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.address import counted, grouped
+from ch_sink.model.counts import counted, grouped
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.differences import Difference, Differences
 from ch_sink.trust.rollups import RolledUp

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target

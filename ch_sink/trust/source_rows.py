@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from ch_sink.clickhouse import ClickHouseSettings, connect
 from ch_sink.errors import ConfigError, StreamFailed
-from ch_sink.model.address import grouped
+from ch_sink.model.counts import grouped
 from ch_sink.model.policy import Policy
 from ch_sink.observe.logs import Step
 from ch_sink.snapshot import DivisibleReader, Part, SourceAddress, SourceReader, open_source

@@ -20,7 +20,7 @@ from ch_sink.model.counts import Counts
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Request, TableRefilled, TopicFacts
-from ch_sink.ports.stream_states import RecordedState, StreamStates
+from ch_sink.ports.ledger import RecordedState, StreamStates
 from ch_sink.stream.rollback import is_entered, marked
 from ch_sink.stream.standing import has_job, standing
 from ch_sink.table.model import TargetTable

@@ -16,7 +16,7 @@ from typing import Any
 
 from ch_sink.clickhouse import EVERY_TYPE
 from ch_sink.errors import StreamFailed
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 from ch_sink.observe.logs import Step
 from ch_sink.pipeline.target import Target
 from ch_sink.stream.rollback import expect_entered

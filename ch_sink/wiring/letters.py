@@ -1,28 +1,258 @@
-"""Dead letters of a configured stream: kept in its table, retried over real Kafka and ClickHouse."""
+"""Dead letters of a configured stream: kept in its table, and applied after all, over real Kafka and ClickHouse.
+
+They are retried in order, each in the place that it had among the changes. A letter gets the version that its change
+would have had when it was read: the epoch of its time and its own commit position. So a newer row wins over it, also
+one that is stored while the retry runs, and later changes win over it. Where versions do not decide that, the letter
+stays open: the source knows the row (`ch_sink repair --key`).
+"""
 
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import TypeVar
+
+import numpy as np
 
 from ch_sink.clickhouse import ClickHouseDeadLetters, ClickHouseLedger
 from ch_sink.config import Config
 from ch_sink.discovery.wiring import dead_letters_of, kafka_settings
 from ch_sink.kafka import RangeConsumer
-from ch_sink.ports import Claim, DeadLetter, StoredLetter
-from ch_sink.stream.letter_retry import LetterRetry, Retried
+from ch_sink.model.change import BadRecord, ChangeBatch, Records
+from ch_sink.order import Sequenced, State
+from ch_sink.order.version import to_int, to_ints
+from ch_sink.pipeline.partition_sink import PartitionSink
+from ch_sink.pipeline.plan import in_given_order
+from ch_sink.ports import Claim, DeadLetter, Ledger, RowsEdited, StoredLetter, TableRefilled
+from ch_sink.sources import source_for
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import ReleaseTask
+from ch_sink.table.model import Family
 from ch_sink.wiring.streams import SharedTopics, stream_ports
 from ch_sink.wiring.tasks import batch_decoder, task_ports
 
+F = TypeVar("F", RowsEdited, TableRefilled)
+
+_NEXT = (
+    "repair the row from its source (`ch_sink repair CONFIG --key KEY --apply`; without --key if it has none), "
+    "then drop the letter (`ch_sink dead-letters drop CONFIG --at PARTITION:OFFSET`)"
+)
+_UNORDERED = f"versions in the table do not show whether a newer change of the row is stored: {_NEXT}"
+_SINCE = f"the table was {{}} after this change, and has no trace of rows deleted by then: {_NEXT}"
+_OTHERWISE = f"later changes of the topic have versions of another kind, which do not compare: {_NEXT}"
 _ALL = 1 << 40
 _AT_ONCE = 500
 """How many letters are planned together."""
 _UNKNOWN = (
     "the ledger does not know the topic, so the order of this change is unknown: retry when the job has read the topic"
 )
+
+
+@dataclass(slots=True)
+class Retried:
+    """What became of the letters, by offset."""
+
+    applied: list[int] = field(default_factory=list)
+    superseded: list[int] = field(default_factory=list)
+    """A newer change of their keys is stored."""
+    waiting: list[int] = field(default_factory=list)
+    """Their changes wait for the values of another row, and are applied by the job."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """Offset → why it still cannot be applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRetry:
+    """Retries letters of one topic-partition. The ledger is claimed, and no job works on the stream."""
+
+    sink: PartitionSink
+    ledger: Ledger
+    state: State
+    """The state that the partition has reached."""
+
+    def run(self, letters: Sequence[DeadLetter]) -> Retried:
+        """Apply letters of one partition, by offset. Raises ChSinkError; what was applied by then stays applied."""
+        done = Retried()
+        queue = self._ordered(sorted(letters, key=lambda letter: letter.offset), done)
+        while queue:
+            records = _records(queue)
+            decoder, known = self.sink.prepared(records, self.state)
+            batch = decoder.decode(records, known.profile)
+            failed = _reasons(batch.bad, records)
+            done.failed.update(failed)
+            events = set(batch.offset.tolist())
+            done.applied += [o for o in records.offsets.tolist() if o not in events and o not in failed]
+            good = self._without_unknown_columns(batch, done)
+            if not good:
+                return done
+            queue = [letter for letter in queue if letter.offset in good]
+            if len(queue) < len(records):
+                continue  # decode again without the others
+            before = self._states_before(batch)
+            if self._ordered_otherwise(batch, before):
+                done.failed.update(dict.fromkeys(records.offsets.tolist(), _OTHERWISE))
+                return done
+            assigned = self._assigned(batch, before)
+            settled = self._settled(batch, in_given_order(batch, self.sink.target, known, assigned), done)
+            if rest := [letter for letter in queue if letter.offset not in settled]:
+                self._apply(rest, known, assigned, done)
+            return done
+        return done
+
+    def _ordered(self, letters: list[DeadLetter], done: Retried) -> list[DeadLetter]:
+        """The letters whose versions decide between them and the rows; the others are settled, or stay open.
+
+        Rows that were loaded since show what came before. If the topic was recreated, and the table filled after that,
+        they show all letters of the former topic.
+        """
+        target = self.sink.target
+        engine = target.table.engine
+        if engine.family is not Family.REPLACING or target.system.version is None or target.layout.kind == "time":
+            done.failed.update({letter.offset: _UNORDERED for letter in letters})
+            return []
+        loads, newer = self._facts(TableRefilled), set(self._newer_topics())
+        refilled = any(load.topic_id in newer for load in self.ledger.facts(TableRefilled))
+        shown = {x.offset for x in letters if refilled or any(load.shows(x.offset, x.timestamp) for load in loads)}
+        done.superseded += sorted(shown)
+        filled = max((load.offset for load in loads), default=0)
+        purged = 1 << 63 if any(edit.act == "removed" for edit in self._facts(RowsEdited)) else 0
+        for letter in letters:
+            for what, end in (("filled again", filled), ("purged", purged), ("repaired", self._repaired_up_to())):
+                if letter.offset < end and letter.offset not in shown:
+                    done.failed.setdefault(letter.offset, _SINCE.format(what))
+        return [letter for letter in letters if letter.offset not in shown and letter.offset not in done.failed]
+
+    def _without_unknown_columns(self, batch: ChangeBatch, done: Retried) -> set[int]:
+        """Offsets of the events that need no column that the table lacks."""
+        offsets = set(batch.offset.tolist())
+        ignored = self.sink.target.policy.changes.evolve == "ignore"
+        for column in batch.unknown:
+            if ignored and not column.retyped:
+                continue
+            done.failed[column.first_offset] = f"the table lacks the column {column.name!r}, or has it too narrow"
+            offsets.discard(column.first_offset)
+        return offsets
+
+    def _states_before(self, batch: ChangeBatch) -> dict[int, tuple[int, State]]:
+        """Offset → the nearest recorded end before it, and the state there, in the epoch in which it was read.
+
+        Epochs rise as a batch begins, as if partitions were added: the states behind such a batch show it.
+        """
+        name = self.sink.name
+        found = {}
+        for offset in batch.offset.tolist():
+            end, text = self.ledger.state_before(name.topic_id, name.partition, offset) or (0, "")
+            state = State.from_json(text)
+            for *_, over in self.ledger.states_over(name.topic_id, name.partition, offset, offset + 1):
+                then = State.from_json(over)
+                state = state.under(then.strategy or state.strategy).raised_to(then.base_epoch)
+            found[offset] = end, state
+        return found
+
+    def _assigned(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> dict[int, tuple[int, int]]:
+        """Offset → epoch and commit position, as the change would have had them when it was read."""
+        name = self.sink.name
+        steps = [s for s in self.ledger.steps(name.topic_id, name.partition) if s.kind != "redelivery"]
+        strategy = self.sink.target.strategy(source_for(batch.connector) if batch.connector else None)
+        found: dict[int, tuple[int, int]] = {}
+        for i, offset in enumerate(batch.offset.tolist()):
+            source = batch.source_name[int(batch.source_code[i])]
+            end, state = before[offset]
+            state = state.under(strategy)
+            if strategy != "source_position":
+                found[offset] = state.base_epoch, offset
+                continue
+            here = state.of(source)
+            risen = sum(s.source == source and end <= s.offset <= offset for s in steps)
+            own = to_int(batch.commit, i)
+            stated = bool(batch.has_commit[i]) or risen
+            found[offset] = here.epoch + risen, own if stated else max(own, here.commit)
+        return found
+
+    def _settled(self, batch: ChangeBatch, order: Sequenced, done: Retried) -> set[int]:
+        """Offsets of the letters that need not be applied: their change, or a newer one of the row, is stored."""
+        target, lookup = self.sink.target, self.sink.ports.lookup
+        settled = set(batch.offset[~order.keep].tolist())  # a truncate came after them, or rows that show them
+        done.superseded += sorted(settled)
+        if batch.key is None or lookup is None or target.system.version is None:
+            return settled
+        versions = to_ints(order.version)
+        for i, offset in enumerate(batch.offset.tolist()):
+            if offset in settled:
+                continue
+            stored = lookup.fetch(batch.key.slice(i, 1)).rows
+            held = to_ints(target.layout.from_arrow(stored.column(target.system.version)))
+            if versions[i] in held:
+                done.applied.append(offset)
+            elif any(version > versions[i] for version in held):
+                done.superseded.append(offset)
+            else:
+                continue
+            settled.add(offset)
+        return settled
+
+    def _repaired_up_to(self) -> int:
+        """The offset below which changes of the partition came before the last repair, 0 if there is none."""
+        name, fillings = self.sink.name, len(self.ledger.facts(TableRefilled))
+        # A filling since then makes a repair void.
+        repairs = [edit for edit in self.ledger.facts(RowsEdited) if edit.act == "repaired"]
+        standing = [repair for repair in repairs if repair.since >= fillings]
+        if {fact.topic_id for fact in standing} & set(self._newer_topics()):
+            return 1 << 63  # the topic was recreated, and the table repaired then
+        mine = name.topic_id, name.partition
+        return max((fact.offset for fact in standing if (fact.topic_id, fact.partition) == mine), default=0)
+
+    def _newer_topics(self) -> Iterable[str]:
+        """Ids of the topics that the stream has read since this one."""
+        return takewhile(lambda topic_id: topic_id != self.sink.name.topic_id, self.ledger.topic_ids())
+
+    def _ordered_otherwise(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> bool:
+        """Whether changes got versions by another strategy when the letters were read than now."""
+        strategy = self.sink.target.strategy(source_for(batch.connector) if batch.connector else None)
+        states = [self.state, *(state for _, state in before.values())]
+        return not {state.strategy for state in states} <= {"", strategy}
+
+    def _facts(self, kind: type[F]) -> list[F]:
+        """What the ledger knows of the partition."""
+        name = self.sink.name
+        return [
+            fact
+            for fact in self.ledger.facts(kind)
+            if (fact.topic_id, fact.partition) == (name.topic_id, name.partition)
+        ]
+
+    def _apply(
+        self, letters: Sequence[DeadLetter], state: State, assigned: Mapping[int, tuple[int, int]], done: Retried
+    ) -> None:
+        records = _records(letters)
+        made = self.sink.apply_again(records, state, assigned)
+        failed = _reasons(made.bad, records)
+        done.failed.update(failed)
+        waiting = {int(records.offsets[w.index]) for w in made.pending}
+        done.waiting += sorted(waiting)
+        for offset in records.offsets.tolist():
+            if made.barrier is not None:
+                done.failed[offset] = "the table has to be changed first"
+            elif offset not in waiting and offset not in failed:
+                done.applied.append(offset)
+
+
+def _records(letters: Sequence[DeadLetter]) -> Records:
+    return Records(
+        letters[0].topic,
+        letters[0].partition,
+        np.array([letter.offset for letter in letters], dtype=np.int64),
+        np.array([letter.timestamp for letter in letters], dtype=np.int64),
+        [letter.key for letter in letters],
+        [letter.value for letter in letters],
+        [list(letter.headers) for letter in letters],
+    )
+
+
+def _reasons(bad: Sequence[BadRecord], records: Records) -> dict[int, str]:
+    return {int(records.offsets[b.index]): b.reason for b in bad}
 
 
 @dataclass(frozen=True, slots=True)

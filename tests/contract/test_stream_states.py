@@ -9,7 +9,7 @@ from ch_sink.clickhouse import (
     ClickHouseStreamStates,
     Client,
     execute,
-    stream_states,
+    ledger_table,
 )
 from ch_sink.errors import ClickHouseError
 from ch_sink.ports import Alive, Compared, Condition, RangeIntent, RecordedState, Request, StreamStates
@@ -142,6 +142,6 @@ def test_the_state_of_200_streams_is_read_from_a_few_rows_of_a_long_ledger(clien
     states.beat(dict.fromkeys(names, ALIVE))
     states.note(dict.fromkeys(names, STOPPED))
     assert {r.condition for r in states.read(names).values()} == {STOPPED}
-    asked = stream_states._READ.replace("$table", f"{database}.ledger")
+    asked = ledger_table._STATES.replace("$table", f"{database}.ledger")
     read: list[dict[str, Any]] = client.rows(f"EXPLAIN ESTIMATE {asked}", {"streams": names})
     assert sum(int(r["rows"]) for r in read) <= 8192 * 4

@@ -10,13 +10,13 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import StreamFailed
 from ch_sink.memory import MemoryLedger
 from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsEdited, TableRefilled, TopicFacts
-from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.trust.one_key import erased
 from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
+from ch_sink.wiring.letters import LetterRetry
 from tests.support.hand import HandFed
 from tests.support.hand_commands import MARKING, Hand, each_of, hand, recreated
 from tests.support.hand_steps import Rows

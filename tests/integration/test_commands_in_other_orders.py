@@ -13,11 +13,11 @@ from ch_sink.memory import MemoryLedger
 from ch_sink.model.policy import policy_of
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetter, FinishedRange, TopicFacts
-from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
+from ch_sink.wiring.letters import LetterRetry
 from tests.support.choose import some
 from tests.support.hand import Event
 from tests.support.hand_commands import MARKING, TIMED, Hand, each_of, hand, timed, with_policy

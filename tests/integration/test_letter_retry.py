@@ -7,7 +7,7 @@ import pytest
 from ch_sink.memory import MemoryLedger
 from ch_sink.order import State
 from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, TableRefilled
-from ch_sink.stream.letter_retry import LetterRetry, Retried
+from ch_sink.wiring.letters import LetterRetry, Retried
 from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, postgres
 from tests.support.hand_tables import Make, delete, insert, make, row, update
 

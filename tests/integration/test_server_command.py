@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 
 from ch_sink.errors import StreamFailed
 from ch_sink.order import State
-from ch_sink.spark.executor import _SCHEMA, SparkExecutor, _description, _runner, _tried
-from ch_sink.spark.sessions import tag
+from ch_sink.spark.executor import _SCHEMA, SparkExecutor, _description, _runner, _tried, tag
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, Task
 from tests.model import LAYOUTS
 from tests.support.harness import ENGINES, target_table

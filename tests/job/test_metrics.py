@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
 from ch_sink.config import load
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
 from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.spark.job import run_job, run_streams

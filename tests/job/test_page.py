@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
 from tests.real.stand.browser import Browser
 from tests.real.stand.daemon import Missing
 from tests.support.fixtures import Recorded

@@ -13,7 +13,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.kafka import fresh_topic
 from tests.support.shop import Shop
 from tests.support.sink import ROOT, command, inside

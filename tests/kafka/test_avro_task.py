@@ -12,7 +12,7 @@ from ch_sink.config import load
 from ch_sink.discovery.wiring import topic_offsets
 from ch_sink.errors import RegistryRefused
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.order import State
 from ch_sink.stream.tasks import RangeDone, RangeTask
 from ch_sink.wiring.worker import run_configured

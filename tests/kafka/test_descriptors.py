@@ -8,7 +8,7 @@ import pytest
 from ch_sink.clickhouse import Client, execute
 from ch_sink.config import load
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
 from tests.support.sink import config_file

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.long]
 _SCRIPT = """
 import threading, time
 from ch_sink.kafka.group import GroupCommits
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 with LocalKafka() as broker:
     broker.create_topic("t", 2)
     commits, end, n = GroupCommits({"bootstrap.servers": broker.bootstrap}, every=EVERY), threading.Event(), 0

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ch_sink.clickhouse import Client
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.endpoint import settings_for
 from tests.support.kafka import fresh_topic
 from tests.support.live_job import LiveJob

@@ -19,7 +19,7 @@ import pytest
 from ch_sink.clickhouse import ClickHouseLedger, Client
 from ch_sink.config import load
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.model.policy import policy_of
 from tests.support.busy import ENGINES, decimal_and_time
 from tests.support.fixtures import read_truth, topic_of, topics

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ch_sink.errors import BrokerUnavailable, KafkaError
-from ch_sink.local.kafka.broker import KAFKA_VERSION, LocalKafka
+from ch_sink.local.kafka import KAFKA_VERSION, LocalKafka
 from ch_sink.spark.installed import find_java, java_version
 from tests.support.choose import each_value
 from tests.support.kafka import fresh_topic
@@ -41,7 +41,7 @@ def _goes_down(address: str) -> bool:
 @pytest.mark.parametrize(("kind", "end"), each_value(("auto", "mock"), (signal.SIGKILL, signal.SIGTERM)))
 def test_it_ends_with_the_process_that_started_it(kind: str, end: signal.Signals) -> None:
     program = (
-        "import time; from ch_sink.local.kafka.broker import LocalKafka\n"
+        "import time; from ch_sink.local.kafka import LocalKafka\n"
         f"kafka = LocalKafka(kind={kind!r}); kafka.start(); print(kafka.bootstrap, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT)

@@ -7,7 +7,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.collection import draw_collection
 from tests.support.hand import Event
 from tests.support.kafka import fresh_topic, produce, recorded

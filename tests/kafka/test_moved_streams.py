@@ -14,7 +14,7 @@ import yaml
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.kafka import fresh_topic
 from tests.support.live_job import LiveJob
 from tests.support.shop import Shop, changing

@@ -11,7 +11,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.stream.pace import Pauses
 from tests.support.endpoint import settings_for
 from tests.support.hand_tables import ENGINES

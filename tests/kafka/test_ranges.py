@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from ch_sink.errors import BrokerUnavailable, DataLoss, TopicNotFound
 from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaHistory, RangeConsumer, TopicOffsets, range_consumer
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.model.change import Records
 from tests.support.fixtures import partitions, topic_of, topics
 from tests.support.kafka import fresh_topic, produce, values

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.kafka.test_dead_letters import HISTORY, SOURCE, Stream
 from tests.support.endpoint import settings_for
 from tests.support.event import event, row

@@ -9,7 +9,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.kill_run import ENGINES, ends_equal, kill_all, struck
 from tests.soak_run import soak
 from tests.support.endpoint import settings_for

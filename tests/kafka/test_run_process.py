@@ -18,7 +18,7 @@ import ch_sink
 from ch_sink.cli import main
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import fresh_topic, produce
 

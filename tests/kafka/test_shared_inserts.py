@@ -11,7 +11,7 @@ from ch_sink.config import load
 from ch_sink.discovery.wiring import ledger_of, topic_offsets
 from ch_sink.errors import Superseded
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.order import State
 from ch_sink.stream.claims import forget
 from ch_sink.stream.tasks import RangeDone, RangeTask, tried

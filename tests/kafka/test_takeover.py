@@ -10,7 +10,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.model.policy import policy_of
 from tests.support.busy import decimal_and_time
 from tests.support.fixtures import read_truth, topic_of, topics

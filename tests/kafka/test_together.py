@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ch_sink.kafka import RangeConsumer, Span, slices_of
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.model.change import Records
 from tests.support.kafka import fresh_topic, produce, values
 

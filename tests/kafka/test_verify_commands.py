@@ -12,7 +12,7 @@ from ch_sink.config import load
 from ch_sink.decode.source_tables import RecordsOfTable
 from ch_sink.kafka import KafkaSettings
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.order import State
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.table.model import Engine, Family, TargetTable

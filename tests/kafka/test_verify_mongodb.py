@@ -16,7 +16,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.trust import continuous
 from tests.support.collection import draw_collection
 from tests.support.hand import Event
@@ -189,7 +189,7 @@ def test_two_documents_with_one_key_are_no_comparison(shop: Stand) -> None:
     ("seed", "more"),
     [
         (11, {"document": {"columns": {"first_tag": "tags.0", "name": "name"}}}),
-        (12, {"document": {"form": "extended", "keys": "typed"}, "engine": "collapsing"}),
+        (12, {"document": {"keys": "typed"}, "engine": "collapsing"}),
         (
             13,
             {"document": {"columns": {"a": "a"}}, "init": {"document_type": "JSON"}, "engine": "versioned-collapsing"},

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from ch_sink.errors import BrokerUnavailable, TopicNotFound
 from ch_sink.kafka import TopicOffsets, TopicWatermarks
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.model.values import TopicState
 from tests.support.kafka import fresh_topic, produce, values
 

@@ -8,7 +8,7 @@ from ch_sink.clickhouse import ClickHousePending, Client, execute
 from ch_sink.config import load
 from ch_sink.errors import DataLoss
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.order import State
 from ch_sink.ports import AppliedSwap, PendingRecord
 from ch_sink.stream.tasks import ReleaseTask

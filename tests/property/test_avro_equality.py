@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from ch_sink.decode.avro import scanned
+from ch_sink.decode.avro import definition
 from tests.support.avro_fuzz import scanned_and_stepped
 from tests.support.scan_fuzz import differences, recorded_avro
 
@@ -21,14 +21,14 @@ def test_datums_of_drawn_schemas_are_the_same(library: ctypes.CDLL) -> None:
 
 def test_a_few_recorded_groups_are_the_same(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     read = [0, 0]
-    whole = scanned.scan
+    whole = definition.scan
 
     def counted(*given: object, **more: object) -> object:
         found = whole(*given, **more)  # type: ignore[arg-type]
         read[found is not None] += 1
         return found
 
-    monkeypatch.setattr(scanned, "scan", counted)
+    monkeypatch.setattr(definition, "scan", counted)
     for seed in range(12):
         assert not differences(recorded_avro(seed), library), seed
     assert all(read)

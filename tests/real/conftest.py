@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.real.scenario import JSON, Format
 from tests.real.stand.connect import Connect, Registry
 from tests.real.stand.daemon import Missing

@@ -9,7 +9,7 @@ from typing import Any
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.real.shapes import Dialect, Shape, shapes
 from tests.real.sink import Job, caught_up, ends, init_and_check
 from tests.real.stand.connect import Connect

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ch_sink.model.address import Address
 from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import Standing, StreamSummary, StreamView
 from ch_sink.ports import Compared
+from ch_sink.serve.listener import Address
 from ch_sink.serve.page import PageServer
 from tests.real.stand.browser import Browser
 from tests.real.stand.daemon import Missing

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ch_sink.local.ports import free_port
-from ch_sink.model.address import Address
+from ch_sink.local import free_port
 from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import Standing, StreamSummary, StreamView
 from ch_sink.ports import Compared
+from ch_sink.serve.listener import Address
 from ch_sink.serve.metrics import Metrics, MetricsServer
 from tests.real.stand.daemon import Daemon, Missing
 from tests.real.stand.programs import programs

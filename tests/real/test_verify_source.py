@@ -15,7 +15,7 @@ from ch_sink.clickhouse import Client
 from ch_sink.config import load_job
 from ch_sink.errors import SourceError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.snapshot import DivisibleReader, open_source
 from ch_sink.trust import continuous
 from ch_sink.trust.subject import Options

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode.avro.definition import Unreadable, Want, read
-from ch_sink.decode.avro.scanned import Texts, program, scan
 from ch_sink.decode.avro.schema import parse
-from ch_sink.decode.avro.vectors import NotText, Struct, Vector
+from ch_sink.decode.avro.vectors import NotText, Struct, Texts, Vector, program, scan
 from ch_sink.decode.native.library import Joined
 
 __all__ = ["apart", "datum", "drawn_schema", "long", "said", "scanned_and_stepped"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
 from ch_sink.spark.installed import require_java
 from tests.real.stand.daemon import Daemon
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
 from ch_sink.spark.installed import find_java, prepared_home
 from tests.support.sink import ROOT
 

@@ -42,7 +42,6 @@ def outcome(batch: ChangeBatch) -> tuple[dict[int, Any], dict[int, tuple[str, st
                 bool(batch.has_commit[i]),
                 int(batch.source_ts[i]),
                 batch.source_name[batch.source_code[i]],
-                bool(batch.snapshot[i]),
                 keys[i],
                 after[i],
                 before[i],

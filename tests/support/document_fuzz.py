@@ -89,7 +89,6 @@ def documents(seed: object) -> Group:
     paths = (("name", "deep.a"), ("b", "tags.0"), ("a", "a.b"))
     policy = policy_of(
         out_of_range=rnd.choice(("fail", "fail", "clamp", "null")),
-        document_form="extended" if rnd.random() < 0.05 else "plain",
         document_keys="typed" if rnd.random() < 0.1 else "plain",
         document_columns=tuple(pair for pair in paths if pair[0] in named) if rnd.random() < 0.3 else (),
         tombstones=rnd.choice(("auto", "ignore")),

@@ -5,12 +5,12 @@ from typing import Any
 
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
-from ch_sink.stream.letter_retry import LetterRetry, Retried
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
 from ch_sink.table.views import view_of
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
+from ch_sink.wiring.letters import LetterRetry, Retried
 from tests.support.hand import Event
 from tests.support.hand_commands import TIMED, Hand, made
 from tests.support.hand_steps import Rows

@@ -42,10 +42,10 @@ class InlineLanes:
     def now(self) -> float:
         return self.clock
 
-    def free(self, kind: Kind, server: str = "") -> int:
+    def free(self, kind: Kind, server: object = "") -> int:
         return 1
 
-    def start(self, kind: Kind, work: Work, server: str = "") -> None:
+    def start(self, kind: Kind, work: Work, server: object = "") -> None:
         work(self._reports.append)
 
     def wait(self, seconds: float) -> list[Report]:
@@ -81,6 +81,8 @@ class MemoryJob:
     """Stream → its Kafka cluster; all others are in one."""
     servers: dict[str, str] = field(default_factory=dict)
     """Stream → its ClickHouse server; all others are on one."""
+    ledgers: dict[str, MemoryStreamStates] = field(default_factory=dict)
+    """Stream → the ledger of its states; all others share one."""
     failing: ChSinkError | None = None
     """Every task fails with this error, before it applies anything."""
 
@@ -120,7 +122,8 @@ class MemoryJob:
         return stream, self._member(name)
 
     def _member(self, name: str, retry_for: float = 3600.0) -> Member:
-        return Member(name, self.states_of_streams, "config", Patience(retry_for, Pauses(1.0, 30.0)))
+        states = self.ledgers.get(name, self.states_of_streams)
+        return Member(name, states, "config", Patience(retry_for, Pauses(1.0, 30.0)))
 
     def ask(self, wanted: Literal["pause", "resume"], *names: str) -> None:
         """What `ch_sink pause` and `resume` do."""

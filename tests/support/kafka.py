@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from ch_sink.kafka import TopicOffsets
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.fixtures import Recorded
 from tests.support.hand import Event
 

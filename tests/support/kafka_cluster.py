@@ -13,8 +13,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ch_sink.local.kafka.broker import LocalKafka
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
+from ch_sink.local.kafka import LocalKafka
 
 __all__ = ["KafkaCluster", "kafka_cluster"]
 

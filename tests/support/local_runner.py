@@ -37,9 +37,9 @@ from ch_sink.ports import (
     RowLookup,
     TableWriter,
 )
+from ch_sink.stream.batch_plan import OffsetRange
 from ch_sink.stream.claims import forget
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import GroupOffsets, StreamPorts, StreamSettings, TableAdmin, Topics
 from ch_sink.stream.run_task import Held, TaskPorts, range_steps, release, store_held, task_name
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult, patience, progress_entry, tried

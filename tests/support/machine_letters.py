@@ -4,10 +4,10 @@ import copy
 from random import Random
 
 from ch_sink.ports import StoredLetter
-from ch_sink.stream.letter_retry import LetterRetry
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
 from ch_sink.trust.history import loads_of
+from ch_sink.wiring.letters import LetterRetry
 from tests.support.machine import COLLAPSING, Copies, Stand
 
 __all__ = ["Refused", "backup", "restore", "retried_letters"]

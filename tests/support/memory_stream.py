@@ -15,7 +15,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.model.values import TopicState
 from ch_sink.pipeline.plans import BatchDecoder
 from ch_sink.ports import DeadLetter, Fence, RegisteredSchema, StoredLetter
-from ch_sink.ports.stream_states import Alive, Compared, Condition, RecordedState, Request
+from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type

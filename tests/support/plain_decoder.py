@@ -73,7 +73,6 @@ class PlainDecoder:
             source_ts=np.array([b["source"].get("ts_ms") or 0 for b in rows], dtype=np.int64),
             source_name=distinct,
             source_code=np.array([distinct.index(x) for x in names], dtype=np.int16),
-            snapshot=np.array([b["source"].get("snapshot") not in (None, "false", False) for b in rows], dtype=bool),
             half=np.array(half, dtype=np.uint8),
             key=self.keys(keys) if self.table.key else None,
             after=self.image([b["after"] for b in rows]),

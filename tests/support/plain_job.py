@@ -21,8 +21,8 @@ from typing import Any
 
 from ch_sink.clickhouse import ClickHouseWriter
 from ch_sink.config import load
+from ch_sink.stream.batch_plan import OffsetRange
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
 from ch_sink.wiring.worker import run_configured

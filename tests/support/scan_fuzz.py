@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode import Decoder, framing, key_layouts
-from ch_sink.decode.avro import scanned as avro_scanned
-from ch_sink.decode.flattened import layout as flat_layout
-from ch_sink.decode.json import scanned
+from ch_sink.decode.avro import definition
+from ch_sink.decode.json import flat_layout, scanned
 from ch_sink.decode.mongodb import columns as document_columns
 from ch_sink.decode.mongodb import events as document_events
 from ch_sink.decode.native.library import _FUNCTIONS
@@ -55,7 +54,7 @@ __all__ = [
 USERS: tuple[Any, ...] = (
     scanned,
     flat_layout,
-    avro_scanned,
+    definition,
     key_layouts,
     framing,
     document_events,

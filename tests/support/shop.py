@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from ch_sink.clickhouse import Client, detect, execute
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from ch_sink.model.policy import policy_of
 from ch_sink.table.views import view_of
 from tests.support.hand import mysql

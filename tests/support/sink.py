@@ -18,7 +18,7 @@ import yaml
 from ch_sink.cli import main
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.recorded import equal
 
 __all__ = ["ROOT", "Place", "command", "config_file", "inside", "place", "statuses"]

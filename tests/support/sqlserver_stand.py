@@ -11,7 +11,7 @@ import pytest
 
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.local.kafka.broker import LocalKafka
+from ch_sink.local.kafka import LocalKafka
 from tests.support.fixtures import Recorded
 from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce

@@ -1,7 +1,7 @@
 """How the datums of one schema become columns; a value that cannot be converted is reported with its record."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,25 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.avro.definition import Unreadable, Want
-from ch_sink.decode.avro.scanned import Program, program, read_group, whole
+from ch_sink.decode.avro.definition import Unreadable, read_group
 from ch_sink.decode.avro.schema import Node
-from ch_sink.decode.avro.vectors import NotText, Struct, Vector
+from ch_sink.decode.avro.vectors import NotText, Program, Struct, Vector, Want, program, whole
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.columns import UNCONVERTED, Fault
+from ch_sink.decode.json.columns import convert_column
 from ch_sink.decode.json.layout import row_fields
 from ch_sink.decode.mongodb import is_document_source
+from ch_sink.decode.parts import Fault
 from ch_sink.decode.unknown_columns import declared_unknown
-from ch_sink.errors import DecodeError, PositionError
-from ch_sink.model.change import BadRecord, UnknownColumn
+from ch_sink.errors import DecodeError
+from ch_sink.model.change import UnknownColumn
 from ch_sink.sources import Source, source_for
 from ch_sink.table.model import TargetTable
-from ch_sink.types import Converted, Converter, OutOfRange, converter
+from ch_sink.types import Converted, Converter, converter
 from ch_sink.types.column import ValuePolicy
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import takes_arrow
-
-_REFUSED = (DecodeError, PositionError, *UNCONVERTED)
 
 
 def convert(name: str, converter: Converter, vector: Vector, places: Sequence[int]) -> Converted:
@@ -36,38 +34,14 @@ def convert(name: str, converter: Converter, vector: Vector, places: Sequence[in
     try:
         values = vector.column()
     except NotText as error:
-        raise Fault(
-            str(error), certain=[BadRecord(places[i], f"column {name!r}: {error}", column=name) for i in error.places]
-        ) from error
+        raise Fault(f"column {name!r}: {error}", column=name, suspects=[places[i] for i in error.places]) from error
     if isinstance(values, pa.Array) and not takes_arrow(converter):
         values = values.to_pylist()
     try:
-        return converter.convert(values)
-    except _REFUSED as error:
-        literals = values.to_pylist() if isinstance(values, pa.Array) else values
-        found = culprits(converter.convert, literals)
-        raise Fault(
-            f"column {name!r}: {error}",
-            column=name,
-            certain=[BadRecord(places[i], f"column {name!r}: {why}", _kind(why), name) for i, why in found],
-        ) from error
-
-
-def culprits(function: Callable[[Any], Any], values: Sequence[Any]) -> list[tuple[int, Exception]]:
-    """Places and reasons of the values that a bulk function refuses, found by halving."""
-    found: list[tuple[int, Exception]] = []
-    ranges = [(0, len(values))]
-    while ranges:
-        start, end = ranges.pop()
-        try:
-            function(values[start:end])
-        except _REFUSED as error:
-            if end - start == 1:
-                found.append((start, error))
-            else:
-                middle = (start + end) // 2
-                ranges += [(start, middle), (middle, end)]
-    return found
+        return convert_column(name, converter, values)
+    except Fault as fault:
+        fault.suspects = [places[i] for i in fault.suspects]
+        raise
 
 
 def listed(vector: Vector | None, count: int, absent: Any, places: Sequence[int]) -> list[Any]:
@@ -92,9 +66,7 @@ def _block_column(vector: Vector, places: Sequence[int]) -> Any:
     try:
         return vector.column()
     except NotText as error:
-        raise Fault(
-            str(error), certain=[BadRecord(places[i], f"source block: {error}") for i in error.places]
-        ) from error
+        raise Fault(f"source block: {error}", suspects=[places[i] for i in error.places]) from error
 
 
 def _as_texts(column: Any) -> list[Any]:
@@ -105,10 +77,6 @@ def _as_texts(column: Any) -> list[Any]:
     distinct = [*coded.dictionary.to_pylist(), None]
     codes = coded.indices.fill_null(len(distinct) - 1).to_pylist()
     return [distinct[code] for code in codes]
-
-
-def _kind(error: Exception) -> str:
-    return "range" if isinstance(error, OutOfRange) else "decode"
 
 
 class Block:
@@ -201,7 +169,7 @@ class AvroLayout:
     """How the datums of one schema become columns."""
 
     connector: str
-    source: Source | None
+    source: Source
     block: tuple[tuple[str, Any], ...]
     """Fields of the ``source`` block that the position needs, each with the value used if the schema lacks it."""
     columns: tuple[AvroColumn, ...]
@@ -230,19 +198,23 @@ def build_layout(
     Raises TableError if a column cannot hold its source type, DecodeError for an unknown connector or a source
     block whose fields have other types than the connector's.
     """
-    source = source_for(connector) if connector else None
+    source = source_for(connector)
     if is_document_source(source):
         raise DecodeError(f"images of connector {connector!r} are documents, but the schema declares rows")
     fields = row_fields(schema, connector) or {}
     own = [c.name for c in table.columns]
     by_column = {column: field for field, column in columns_of(fields, own).items()}
-    omits = source is None or source.omits_values
     columns = tuple(
         AvroColumn(
             column.name,
             by_column[column.name],
             converter(
-                fields[by_column[column.name]], column, encoding="avro", policy=policy, omits=omits, years=table.years
+                fields[by_column[column.name]],
+                column,
+                encoding="avro",
+                policy=policy,
+                omits=source.omits_values,
+                years=table.years,
             ),
         )
         for column in table.source_columns
@@ -251,12 +223,12 @@ def build_layout(
     block = _block(source)
     _check_block(schema, source)
     names = [column.field for column in columns]
-    database = ["db"] if source is not None and source.per_database else []
+    database = ["db"] if source.per_database else []
     want: Want = {
         "op": None,
         "after": _all(names),
         "before": _all(names if before else ()),
-        "source": _all(["connector", "name", "ts_ms", "snapshot", *database, *(name for name, _ in block)]),
+        "source": _all(["connector", "name", "ts_ms", *database, *(name for name, _ in block)]),
     }
     return AvroLayout(
         connector=connector,
@@ -275,9 +247,7 @@ def _all(names: Iterable[str]) -> Want:
     return dict.fromkeys(names)
 
 
-def _block(source: Source | None) -> tuple[tuple[str, Any], ...]:
-    if source is None:
-        return ()
+def _block(source: Source) -> tuple[tuple[str, Any], ...]:
     return tuple(
         (field.encode_name, None if field.default is msgspec.NODEFAULT else field.default)
         for field in msgspec.structs.fields(source.wire)
@@ -288,18 +258,15 @@ _COMMON: dict[str, Any] = {
     "connector": str | None,
     "name": str | None,
     "ts_ms": int | None,
-    "snapshot": str | bool | None,
 }
 
 
 _SAMPLES: dict[str, Any] = {"boolean": True, "string": "", "bytes": b"", "float32": 0.5, "float64": 0.5, "struct": {}}
 
 
-def _check_block(schema: SourceType, source: Source | None) -> None:
+def _check_block(schema: SourceType, source: Source) -> None:
     """Raises DecodeError if a field of the source block that makes a position has another type than the connector's."""
-    types = dict(_COMMON)
-    if source is not None:
-        types |= {field.encode_name: field.type for field in msgspec.structs.fields(source.wire)}
+    types = _COMMON | {field.encode_name: field.type for field in msgspec.structs.fields(source.wire)}
     block = next((field.type for field in schema.fields if field.name == "source"), None)
     for field in block.fields if block is not None else ():
         if field.name in types:

@@ -5,13 +5,15 @@ numbers of more than 64 bits. It is as fast, and the tests compare both.
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from threading import local
 from typing import Any
 
 from ch_sink.decode.avro.schema import Node, within
-from ch_sink.decode.avro.vectors import Struct, Values, Vector, where_present
+from ch_sink.decode.avro.vectors import Program, Struct, Values, Vector, Want, scan, where_present
+from ch_sink.decode.framing import AVRO_HEAD
+from ch_sink.decode.native.library import joined, library
 
 UNREADABLE = (ValueError, LookupError, OverflowError, RecursionError, MemoryError)
 """Exceptions that reading bytes that do not follow their schema may raise."""
@@ -22,14 +24,11 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 Values are None, bool, int, float, bytes, str, list and dict; a list of pairs for a map's entries; a dict of the type's
 name and the value for a union of several types.
 """
-Want = Mapping[str, "Want | None"]
-"""Fields of a record to build, each with the fields to build of it (None: all)."""
 
 _LONGEST = 32_768
 """Bytes of a value whose type contains itself: each byte may be a value within the others."""
 _DEEPEST = 150
 """Values of such a type within each other: fewer than Python's own limit, which depends on the caller."""
-_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
 class Unreadable(ValueError):
@@ -58,6 +57,19 @@ def read(node: Node, values: Sequence[bytes], *, skip: int = 0, want: Want | Non
     if bad:
         raise Unreadable(bad)
     return _vector(node, found, want)
+
+
+def read_group(node: Node, values: Sequence[bytes], made: Program | None, want: Want | None = None) -> Vector:
+    """The framed values of a schema. ``made``: the program of the type and the fields to build, if it has one.
+
+    Raises Unreadable.
+    """
+    native = library()
+    if native is not None and made is not None:
+        scanned = scan(native, made, joined(values), skip=AVRO_HEAD)
+        if scanned is not None:
+            return scanned
+    return read(node, values, skip=AVRO_HEAD, want=want)
 
 
 def _vector(node: Node, values: list[Any], want: Want | None) -> Vector:
@@ -188,14 +200,12 @@ def _long(raw: bytes, at: int) -> tuple[int, int]:
     return (found >> 1) ^ -(found & 1), at + 1
 
 
-def _float(raw: bytes, at: int) -> tuple[float, int]:
-    found, end = _cut(raw, at, 4)
-    return _FLOAT.unpack(found)[0], end
+def _number(form: struct.Struct) -> Reader:
+    def one(raw: bytes, at: int) -> tuple[float, int]:
+        found, end = _cut(raw, at, form.size)
+        return form.unpack(found)[0], end
 
-
-def _double(raw: bytes, at: int) -> tuple[float, int]:
-    found, end = _cut(raw, at, 8)
-    return _DOUBLE.unpack(found)[0], end
+    return one
 
 
 def _cut(raw: bytes, at: int, size: int) -> tuple[bytes, int]:
@@ -222,8 +232,8 @@ _SIMPLE: dict[str, Reader] = {
     "boolean": _boolean,
     "int": _long,
     "long": _long,
-    "float": _float,
-    "double": _double,
+    "float": _number(struct.Struct("<f")),
+    "double": _number(struct.Struct("<d")),
     "bytes": _sized,
     "string": _text,
 }
@@ -274,15 +284,11 @@ def _array(item: Reader, entries: bool) -> Reader:
 
 
 def _map(item: Reader) -> Reader:
+    pairs = _array(_record([("key", _text), ("value", item)]), entries=True)
+
     def one(raw: bytes, at: int) -> tuple[dict[str, Any], int]:
-        found: dict[str, Any] = {}
-        count, at = _block(raw, at)
-        while count:
-            for _ in range(count):
-                key, at = _text(raw, at)
-                found[key], at = item(raw, at)
-            count, at = _block(raw, at)
-        return found, at
+        found, at = pairs(raw, at)
+        return dict(found), at
 
     return one
 

@@ -8,17 +8,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.decode.assemble import Part
-from ch_sink.decode.avro.columns import AvroLayout, Block, build_layout, convert, culprits, is_envelope, listed
-from ch_sink.decode.avro.definition import UNREADABLE, Unreadable, reader
-from ch_sink.decode.avro.scanned import read_group
+from ch_sink.decode.avro.columns import AvroLayout, Block, build_layout, convert, is_envelope, listed
+from ch_sink.decode.avro.definition import UNREADABLE, Unreadable, read_group, reader
 from ch_sink.decode.avro.schema import Node, within
 from ch_sink.decode.avro.vectors import Mask, Struct
 from ch_sink.decode.event_form import classify, classify_document, row_operations
 from ch_sink.decode.framing import AVRO_HEAD, Framed
-from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Fault, Read, meta
-from ch_sink.errors import DecodeError, PositionError
-from ch_sink.model.change import BadRecord, SkippedPlaces, UnknownColumn
+from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, add_column, meta
+from ch_sink.decode.parts import Fault, Part, Read, skipped
+from ch_sink.errors import DecodeError
+from ch_sink.model.change import UnknownColumn
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import ValuePolicy
 from ch_sink.types.text_columns import spelled
@@ -82,8 +81,7 @@ class AvroReader:
         try:
             record = read_group(framed.avro, values, layout.program, layout.want)
         except Unreadable as error:
-            reason = _mismatch(framed)
-            raise Fault(reason, certain=[BadRecord(places[i], reason) for i in error.places]) from error
+            raise Fault(_mismatch(framed), suspects=[places[i] for i in error.places]) from error
         assert isinstance(record, Struct)
         source = _source(record, places)
         connectors = listed(source.fields.get("connector"), len(values), None, places)
@@ -100,16 +98,8 @@ class AvroReader:
 
     def _documents(self, framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
         """Records that are not change events: skipped by their kind."""
-        skipped: SkippedPlaces = {}
-        bad: list[BadRecord] = []
-        for value, place in zip(values, places, strict=True):
-            try:
-                skipped.setdefault(classify_document(document(framed, value)), []).append(place)
-            except DecodeError as error:
-                bad.append(BadRecord(place, error.message))
-        if bad:
-            raise Fault(bad[0].reason, certain=bad)
-        return Read(no_events(), skipped, [])
+        found = skipped(lambda value: classify_document(document(framed, value)), values, places)
+        return Read(no_events(), found, [])
 
     def _other_connector(self, framed: Framed, values: list[bytes], places: Sequence[int], found: list[Any]) -> Read:
         """Decode by the first record's connector. Raises Fault if another record has a different one."""
@@ -118,7 +108,7 @@ class AvroReader:
         if suspects:
             raise Fault("the records of one topic come from several connectors", suspects=suspects)
         if not first:
-            raise Fault(f"source.connector {first!r} is not supported", suspects=places if len(places) > 1 else ())
+            raise Fault(f"source.connector {first!r} is not supported", suspects=places)
         if isinstance(refused := self._layout(framed, first), str):
             raise Fault(refused)
         self._connectors[framed] = first
@@ -126,20 +116,13 @@ class AvroReader:
 
     def _skip_others(self, others: dict[int, str], framed: Framed, values: list[bytes], places: Sequence[int]) -> Read:
         """Decode the other records; those whose operation changes no row are skipped."""
-        skipped: SkippedPlaces = {}
-        bad: list[BadRecord] = []
-        for i, operation in others.items():
-            try:
-                skipped.setdefault(classify(operation, b""), []).append(places[i])
-            except DecodeError as error:
-                bad.append(BadRecord(places[i], error.message))
-        if bad:
-            raise Fault(bad[0].reason, certain=bad)
+        own = [places[i] for i in others]
+        gone = skipped(lambda operation: classify(operation, b""), list(others.values()), own)
         keep = [i for i in range(len(values)) if i not in others]
         if not keep:
-            return Read(no_events(), skipped, [])
+            return Read(no_events(), gone, [])
         rest = self.read(framed, [values[i] for i in keep], [places[i] for i in keep])
-        for kind, found in skipped.items():
+        for kind, found in gone.items():
             rest.skipped.setdefault(kind, []).extend(found)
         return rest
 
@@ -163,7 +146,9 @@ class _Columns:
         self.count = len(places)
 
     def read(self) -> Read:
-        part = self._meta()
+        source = self.layout.source
+        blocks = Block(self.source, source.wire, dict(self.layout.block), self.places)
+        part = meta(self.layout.connector, source, blocks, self.op, self.places)
         after, before = self.record.fields.get("after"), self.record.fields.get("before")
         is_row = self._rows(after)
         if isinstance(after, Struct):
@@ -192,41 +177,22 @@ class _Columns:
         lacking = needed if not isinstance(after, Struct) else needed & ~after.present()
         if lacking.any():
             wrong = np.nonzero(lacking)[0].tolist()
-            bad = [
-                BadRecord(self.places[i], f"operation {chr(int(self.op[i]))!r} without an after image") for i in wrong
-            ]
-            raise Fault(bad[0].reason, certain=bad)
+            reason = f"operation {chr(int(self.op[wrong[0]]))!r} without an after image"
+            raise Fault(reason, suspects=[self.places[i] for i in wrong])
         return needed
 
     def _after(self, after: Struct, part: Part) -> None:
         for column in self.layout.columns:
             converted = convert(column.name, column.converter, after.fields[column.field], self.places)
-            part.after[column.name] = converted.array
-            if converted.unavailable is not None:
-                part.unavailable[column.name] = converted.unavailable
-            if converted.clamped:
-                part.clamped[column.name] += converted.clamped
-
-    def _meta(self) -> Part:
-        source = self.layout.source
-        blocks = Block(
-            self.source, source.wire if source is not None else msgspec.Struct, dict(self.layout.block), self.places
-        )
-        try:
-            return meta(self.layout, blocks, self.op, self.places)
-        except Fault as fault:
-            if source is not None and isinstance(fault.__cause__, PositionError):
-                found = culprits(source.positions, list(blocks))
-                fault.certain = [BadRecord(self.places[i], str(why), "position") for i, why in found]
-            raise
+            add_column(part, column.name, converted)
 
 
 def _source(record: Struct, places: Sequence[int]) -> Struct:
     source = record.fields.get("source")
     there = source.present() if isinstance(source, Struct) else np.zeros(len(places), dtype=np.bool_)
     if not there.all():
-        reason = "the change event has no source block"
-        raise Fault(reason, certain=[BadRecord(places[i], reason) for i in np.nonzero(~there)[0].tolist()])
+        suspects = [places[i] for i in np.nonzero(~there)[0].tolist()]
+        raise Fault("the change event has no source block", suspects=suspects)
     assert isinstance(source, Struct)
     return source
 
@@ -243,8 +209,7 @@ def _operations(record: Struct, places: Sequence[int]) -> tuple[npt.NDArray[np.u
     others = {i: operation for i, operation in enumerate(found) if operation not in row_operations}
     wrong = [i for i, operation in others.items() if not operation]
     if wrong:
-        reason = "the change event has no operation"
-        raise Fault(reason, certain=[BadRecord(places[i], reason) for i in wrong])
+        raise Fault("the change event has no operation", suspects=[places[i] for i in wrong])
     return np.zeros(len(found), dtype=np.uint8), others
 
 
@@ -252,7 +217,7 @@ def no_events() -> Part:
     """A part without events."""
     none = np.zeros(0, dtype=np.int64)
     no, words = np.zeros(0, dtype=np.bool_), np.zeros((0, 2), dtype=np.uint64)
-    return Part(none, none.astype(np.uint8), words, words, no, none, [], no, {}, {}, no, None)
+    return Part(none, none.astype(np.uint8), words, words, no, none, [], {}, {}, no, None)
 
 
 def _mismatch(framed: Framed) -> str:

@@ -1,1 +1,1 @@
-"""JSON change events: payloads of one shape to columns."""
+"""JSON change events, enveloped or flattened: payloads of one shape to columns."""

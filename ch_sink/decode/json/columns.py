@@ -1,79 +1,28 @@
 """Decoded JSON envelopes of one shape to columns."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.decode.assemble import Mask, Part, as_places
 from ch_sink.decode.event_form import classify, row_operations
 from ch_sink.decode.json.layout import Layout
+from ch_sink.decode.parts import Fault, Mask, Part, Read, as_places, skipped
 from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
-from ch_sink.model.change import BadRecord, Op, SkippedPlaces, UnknownColumn
-from ch_sink.sources import Positions, Source
+from ch_sink.model.change import Op, SkippedPlaces, UnknownColumn
+from ch_sink.sources import Source
 from ch_sink.sources.base import Blocks, numbers, stream_names, values
 from ch_sink.types import Converted, Converter, OutOfRange
 
-UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
-"""Exceptions that decoding JSON text may raise."""
 UNCONVERTED = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
-SNAPSHOT = frozenset(
-    (True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection", "incremental")
-)
 EXPECT_AFTER = frozenset((Op.CREATE, Op.READ, Op.UPDATE))
 NEEDS_AFTER = np.zeros(256, dtype=np.bool_)
 NEEDS_AFTER[list(EXPECT_AFTER)] = True
 IS_ROW = np.zeros(256, dtype=np.bool_)
 IS_ROW[list(Op)] = True
-
-
-class Fault(Exception):
-    """At least one of the given records cannot be decoded; which one may be unknown."""
-
-    def __init__(
-        self,
-        reason: str,
-        kind: str = "decode",
-        column: str | None = None,
-        suspects: Sequence[int] = (),
-        certain: Sequence[BadRecord] = (),
-    ) -> None:
-        """``suspects``: the records that fail at this step (by place in the chunk), if known.
-
-        ``certain``: the bad records, if it is known that all others passed this step.
-        """
-        super().__init__(reason)
-        self.reason = reason
-        self.kind = kind
-        self.column = column
-        self.suspects = suspects
-        self.certain = certain
-        self.unknown: Sequence[UnknownColumn] = ()
-        """Fields of the records' schema that the table lacks or has otherwise, a possible reason for the failure."""
-
-
-class Read:
-    """The result of a group's payloads: a part without keys, the records that change no row, unknown columns."""
-
-    __slots__ = ("part", "skipped", "unknown")
-
-    def __init__(self, part: Part, skipped: SkippedPlaces, unknown: list[tuple[int, UnknownColumn]]) -> None:
-        self.part = part
-        self.skipped = skipped
-        self.unknown = unknown
-        """Unknown columns with the place of the first event that has them."""
-
-
-def fails(function: Callable[[Any], Any], value: Any) -> bool:
-    """Whether a function refuses a value."""
-    try:
-        function(value)
-    except (Fault, DecodeError, *UNREADABLE):
-        return True
-    return False
 
 
 def to_columns(
@@ -83,20 +32,22 @@ def to_columns(
     if ops is None:
         ops = [row.op for row in rows]
     codes = "".join(ops)
-    skipped: SkippedPlaces = {}
-    keep: list[int] | None = None
+    gone: SkippedPlaces = {}
     if len(codes) != len(ops) or "" in ops or not row_operations.issuperset(set(codes)):
-        keep = _row_changes(ops, payloads, places, skipped)
-        rows = [rows[i] for i in keep]
+        keep: list[int] = []
+        others: list[int] = []
+        for i, found in enumerate(ops):
+            (keep if found in row_operations else others).append(i)
+        gone = skipped(lambda i: classify(ops[i], payloads[i]), others, [places[i] for i in others])
+        rows, payloads, places = [rows[i] for i in keep], [payloads[i] for i in keep], [places[i] for i in keep]
         codes = "".join([row.op for row in rows])
-        places = [places[i] for i in keep]
     op = np.frombuffer(codes.encode(), dtype=np.uint8)
     if layout.images is not None:
-        part = meta(layout, _blocks(rows, places), op, places)
-        return Read(part, skipped, layout.images.fill(rows, part))
+        part = meta(layout.connector, layout.source, _blocks(rows, places), op, places)
+        return Read(part, gone, layout.images.fill(rows, part))
     images = [row.after for row in rows]
     is_row = _check_images(op, images, places)
-    part = meta(layout, _blocks(rows, places), op, places)
+    part = meta(layout.connector, layout.source, _blocks(rows, places), op, places)
     if is_row is not None:
         null_row = layout.null_row
         for i in np.flatnonzero(~is_row).tolist():
@@ -107,26 +58,8 @@ def to_columns(
         fault.suspects = part.source_index[list(fault.suspects)].tolist()
         raise
     gets = dict((*layout.extras, *layout.reserved))
-    shown = payloads if keep is None else [payloads[i] for i in keep]
-    unknown = unknown_columns(layout, is_row, part, lambda name: list(map(gets[name], images)), shown)
-    return Read(part, skipped, unknown)
-
-
-def _row_changes(ops: list[str], payloads: list[bytes], places: Sequence[int], skipped: SkippedPlaces) -> list[int]:
-    """Places (in the group) of the row changes; the others are noted in ``skipped``. Raises Fault."""
-    keep: list[int] = []
-    faults: dict[int, str] = {}
-    for i, op in enumerate(ops):
-        if op in row_operations:
-            keep.append(i)
-            continue
-        try:
-            skipped.setdefault(classify(op, payloads[i]), []).append(places[i])
-        except (DecodeError, *UNREADABLE) as error:
-            faults[places[i]] = str(error)
-    if faults:
-        raise Fault(next(iter(faults.values())), suspects=list(faults))
-    return keep
+    unknown = unknown_columns(layout, is_row, part, lambda name: list(map(gets[name], images)), payloads)
+    return Read(part, gone, unknown)
 
 
 def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | None", part: Part) -> None:
@@ -174,27 +107,13 @@ def _blocks(rows: list[Any], places: Sequence[int]) -> list[Any]:
     return blocks
 
 
-class Origin(Protocol):
-    """Where events come from."""
-
-    @property
-    def connector(self) -> str: ...
-
-    @property
-    def source(self) -> Source | None: ...
-
-
-def meta(layout: Origin, blocks: Blocks, op: Any, places: Sequence[int]) -> Part:
+def meta(connector: str, source: Source, blocks: Blocks, op: Any, places: Sequence[int]) -> Part:
     """A part without columns. Raises Fault."""
-    n = len(blocks)
-    if layout.source is None:
-        zeros = np.zeros((n, 2), dtype=np.uint64)
-        positions = Positions(zeros, zeros, np.zeros(n, dtype=np.bool_))
-    else:
-        try:
-            positions = layout.source.positions(blocks)
-        except PositionError as error:
-            raise Fault(error.message, "position") from error
+    try:
+        positions = source.positions(blocks)
+    except PositionError as error:
+        suspects = [places[i] for i in culprits(source.positions, list(blocks))]
+        raise Fault(error.message, "position", suspects=suspects) from error
     try:
         times = numbers(blocks, "ts_ms")
     except OverflowError as error:
@@ -206,23 +125,13 @@ def meta(layout: Origin, blocks: Blocks, op: Any, places: Sequence[int]) -> Part
         inner=positions.inner,
         has_commit=positions.has_commit,
         source_ts=times,
-        names=stream_names(
-            values(blocks, "name"),
-            values(blocks, "db") if layout.source is not None and layout.source.per_database else None,
-        ),
-        snapshot=_snapshots(values(blocks, "snapshot")),
+        names=stream_names(values(blocks, "name"), values(blocks, "db") if source.per_database else None),
         after={},
         before={},
-        has_before=np.zeros(n, dtype=np.bool_),
+        has_before=np.zeros(len(blocks), dtype=np.bool_),
         key=None,
-        connector=layout.connector,
+        connector=connector,
     )
-
-
-def _snapshots(marks: list[Any]) -> Mask:
-    if marks and marks.count(marks[0]) == len(marks):
-        return np.full(len(marks), marks[0] in SNAPSHOT, dtype=np.bool_)
-    return np.array([mark in SNAPSHOT for mark in marks], dtype=np.bool_)
 
 
 def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part) -> None:
@@ -248,26 +157,28 @@ def add_column(part: Part, name: str, converted: Converted) -> None:
         part.clamped[name] += converted.clamped
 
 
-def convert_column(name: str, converter: Converter, values: list[Any]) -> Converted:
-    """The converted values of one column. Raises Fault, with the values at fault as suspects."""
+def convert_column(name: str, converter: Converter, values: Any) -> Converted:
+    """The converted values of one column: a list, or an array if it takes one. Raises Fault; suspects: their places."""
     try:
         return converter.convert(values)
     except DecodeError as error:
         kind = "range" if isinstance(error, OutOfRange) else "decode"
-        raise Fault(f"column {name!r}: {error.message}", kind, name, _suspects(converter, values)) from error
+        raise Fault(f"column {name!r}: {error.message}", kind, name, culprits(converter.convert, values)) from error
     except UNCONVERTED as error:
-        raise Fault(f"column {name!r}: {error}", "decode", name, _suspects(converter, values)) from error
+        raise Fault(f"column {name!r}: {error}", "decode", name, culprits(converter.convert, values)) from error
 
 
-def _suspects(converter: Converter, values: list[Any]) -> list[int]:
-    """Finds the places of values that cannot be converted, by halving."""
+def culprits(function: Callable[[Any], Any], values: Any) -> list[int]:
+    """Finds the places of the values that a bulk function refuses, by halving."""
+    if isinstance(values, pa.Array):
+        values = values.to_pylist()
     found: list[int] = []
     waiting = [(0, len(values))] if len(values) > 1 else []
     while waiting:
         start, end = waiting.pop()
         try:
-            converter.convert(values[start:end])
-        except (DecodeError, *UNCONVERTED):
+            function(values[start:end])
+        except (DecodeError, PositionError, *UNCONVERTED):
             if end - start == 1:
                 found.append(start)
             else:

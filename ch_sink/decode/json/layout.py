@@ -14,10 +14,10 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from ch_sink.decode.assemble import Part
+from ch_sink.decode.parts import Part
 from ch_sink.decode.unknown_columns import declared_unknown, never_null
 from ch_sink.model.change import UnknownColumn
-from ch_sink.sources import Source, source_for
+from ch_sink.sources import NoBlock, Source, source_for
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter, converter
 from ch_sink.types.column import ValuePolicy
@@ -37,10 +37,6 @@ class Field:
     """Its value where the payloads lack it."""
     path: tuple[str, ...]
     """The names that lead to it."""
-
-
-class NoBlock(msgspec.Struct, gc=False):
-    """The ``source`` block while the connector is unknown."""
 
 
 class Images(Protocol):
@@ -74,7 +70,8 @@ class Layout:
     """How payloads of one shape become columns."""
 
     connector: str
-    source: Source | None
+    source: Source
+    """`Other` without a name while the connector is unknown."""
     decode: Callable[[bytes], Any]
     """Payload to envelope Struct. Raises msgspec's errors."""
     columns: tuple[ColumnReader, ...]
@@ -140,7 +137,7 @@ def build_layout(
 
     Raises TableError if a column cannot hold its source type, DecodeError for an unknown connector.
     """
-    source = source_for(connector) if connector else None
+    source = source_for(connector)
     row = read_row(table, policy, source, row_fields(schema, connector), expected, extras, numbers=numbers)
     after = row.struct("Row", row.present, required=not row.tolerant, forbid=True)
     image = row.struct("BeforeRow", row.members, required=False, forbid=False)
@@ -167,19 +164,17 @@ def build_layout(
     )
 
 
-def source_block(connector: str, source: Source | None) -> type[msgspec.Struct]:
+def source_block(connector: str, source: Source) -> type[msgspec.Struct]:
     """The ``source`` block's Struct for a connector."""
     fixed: list[Any] = [
         # No block is accepted while the connector is unknown: the connector must be found first.
         ("connector", Literal[connector or "\0"]),
         ("name", str, ""),
         ("ts_ms", int | None, None),
-        ("snapshot", str | bool | None, None),
     ]
-    if source is not None and source.per_database:
+    if source.per_database:
         fixed.append(("db", str | None, None))
-    bases = (source.wire,) if source is not None else (NoBlock,)
-    return msgspec.defstruct("SourceBlock", fixed, bases=bases, gc=False, kw_only=True)
+    return msgspec.defstruct("SourceBlock", fixed, bases=(source.wire,), gc=False, kw_only=True)
 
 
 def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:
@@ -243,7 +238,7 @@ class RowReading:
 def read_row(
     table: TargetTable,
     policy: ValuePolicy,
-    source: Source | None,
+    source: Source,
     declared: dict[str, SourceType] | None,
     expected: frozenset[str] | None,
     extras: Sequence[str],
@@ -272,7 +267,7 @@ def read_row(
             column,
             encoding="json",
             policy=policy,
-            omits=source is None or source.omits_values,
+            omits=source.omits_values,
             numbers=numbers,
             years=table.years,
         )

@@ -14,10 +14,11 @@ import msgspec
 
 from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.columns import UNREADABLE, Fault, Read, fails, to_columns
+from ch_sink.decode.json.columns import to_columns
 from ch_sink.decode.json.layout import KEPT, Layout, build_layout, with_names
 from ch_sink.decode.json.scanned import Scanner, Scanners, scanner
 from ch_sink.decode.mongodb import document_layout, document_scanner, is_document_source
+from ch_sink.decode.parts import UNREADABLE, Fault, Read, fails
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
@@ -75,8 +76,8 @@ class JsonReader:
             raise
 
     def _build(self, framed: Framed, connector: str, fields: RowFields | None, numbers: bool) -> Layout:
-        source = source_for(connector) if connector else None
-        if source is not None and is_document_source(source):
+        source = source_for(connector)
+        if is_document_source(source):
             return document_layout(self._table, self._policy, source, before=self._before)
         return build_layout(
             self._table,

@@ -18,17 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.assemble import Mask, Part
-from ch_sink.decode.json.columns import (
-    IS_ROW,
-    NEEDS_AFTER,
-    UNCONVERTED,
-    Fault,
-    Read,
-    add_column,
-    meta,
-    unknown_columns,
-)
+from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, UNCONVERTED, add_column, meta, unknown_columns
 from ch_sink.decode.json.layout import KEPT, Field, Layout
 from ch_sink.decode.native.library import Keep, Members, Program, Skip, joined, library, program
 from ch_sink.decode.native.scan import (
@@ -44,6 +34,7 @@ from ch_sink.decode.native.scan import (
     Scan,
     scan,
 )
+from ch_sink.decode.parts import Fault, Mask, Part, Read
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import UnknownColumn
 from ch_sink.types import Converted, Converter
@@ -209,7 +200,7 @@ class Envelopes(Scanner):
             raise Refused
         if not np.array_equal(NEEDS_AFTER[op], found.are_objects(slots["after",])):
             raise Refused
-        part = meta(layout, Block(found, self._fields, self._block), op, places)
+        part = meta(layout.connector, layout.source, Block(found, self._fields, self._block), op, places)
         is_row = self._after(found, part, ("after",), None)
         self._before(found, part)
         return Read(part, {}, self._unknown(found, part, ("after",), is_row, payloads))

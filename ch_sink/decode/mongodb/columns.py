@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ch_sink.decode.json.scanned import Programs, Refused
 from ch_sink.decode.mongodb.targets import TEXT_TYPES, document_converter, into
-from ch_sink.decode.mongodb.texts import Decimal, Int64, canonical_text, key_text, plain_text, text_of, typed_key_text
+from ch_sink.decode.mongodb.texts import Decimal, key_text, text_of, typed_key_text
 from ch_sink.decode.mongodb.updates import MISSING, Path, Update, at
 from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.decode.native.library import Keep, Members, library
@@ -53,10 +53,8 @@ class DocumentTable:
     """
 
     def __init__(self, table: TargetTable, policy: Policy) -> None:
-        self.typed = policy.documents.form == "extended"
         self._evolves = policy.changes.evolve == "add_columns"
         self._may_be_null = policy.changes.on_unresolved == "null"
-        self._write: Callable[[Any], bytes] = canonical_text if self.typed else plain_text
         paths = {name: tuple(path.split(".")) for name, path in policy.documents.columns}
         unknown = sorted(paths.keys() - {c.name for c in table.source_columns})
         if unknown:
@@ -78,7 +76,7 @@ class DocumentTable:
 
     def _column(self, column: Column, path: Path, policy: Policy, years: Years) -> DocumentColumn:
         if path == ():
-            return DocumentColumn(column.name, path, document_converter(column, self._write), True)
+            return DocumentColumn(column.name, path, document_converter(column), True)
         made = into(column, policy.values, years, key_writer(policy) if path == ID else text_of)
         kind = parse_type(column.type).bare.name
         plain = kind == "String" and (path != ID or policy.documents.keys == "plain")
@@ -92,7 +90,7 @@ class DocumentTable:
         field = DocumentColumn(column.name, column.path[1:], column.converter, column.text)
 
         def read(texts: Sequence[str | bytes | None]) -> pa.Array:
-            parts = [None if text is None else field.pick(parse(text, typed=self.typed)) for text in texts]
+            parts = [None if text is None else field.pick(parse(text)) for text in texts]
             return column.converter.convert(parts).array
 
         return read
@@ -133,7 +131,7 @@ class DocumentTable:
         def derive(document: Any) -> pa.Array:
             if not document and self.document is not None and not self._may_be_null:
                 raise DecodeError(f"column {self.document.name!r} does not hold this document yet")
-            known = column.pick(parse(document, typed=self.typed)) if document else None
+            known = column.pick(parse(document)) if document else None
             return column.converter.convert([known]).array
 
         return derive
@@ -153,7 +151,7 @@ class DocumentTable:
         if stored is None:
             return MISSING
         try:
-            return parse(stored, typed=self.typed)
+            return parse(stored)
         except DecodeError:
             if column.path == ():
                 raise DecodeError(f"the stored document in column {column.name!r} is not JSON") from None
@@ -219,7 +217,7 @@ IdKind = Literal["", "number", "text"]
 def _kind(value: Any) -> IdKind:
     if isinstance(value, str):
         return "text" if _NUMBER.fullmatch(value) else ""
-    return "number" if isinstance(value, (int, float, Int64, Decimal)) and not isinstance(value, bool) else ""
+    return "number" if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) else ""
 
 
 class DocumentKeys:

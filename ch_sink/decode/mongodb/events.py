@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ch_sink.decode.assemble import Mask, Part
-from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Fault, Read, convert_column, meta
+from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, convert_column, meta
 from ch_sink.decode.json.layout import Layout, source_block
 from ch_sink.decode.json.scanned import Block, Refused, Scanner, block_fields, block_members, lists
 from ch_sink.decode.mongodb.columns import ID, DocumentColumn, DocumentTable
@@ -24,6 +23,7 @@ from ch_sink.decode.mongodb.updates import MISSING, Update, at, from_description
 from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.decode.native.library import Keep, Members, library
 from ch_sink.decode.native.scan import KEYS, NULL, OBJECT, TEXTS, WRITABLE, Scan, Written, written
+from ch_sink.decode.parts import Fault, Mask, Part, Read
 from ch_sink.decode.unknown_columns import reserved
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Op, UnknownColumn, Updates
@@ -48,9 +48,9 @@ class UpdateDescription(msgspec.Struct, gc=False):
     truncatedArrays: list[Any] | str | None = None  # noqa: N815
 
 
-def is_document_source(source: Source | None) -> bool:
+def is_document_source(source: Source) -> bool:
     """Whether row images are documents."""
-    return source is not None and source.name == "mongodb"
+    return source.name == "mongodb"
 
 
 def document_layout(table: TargetTable, policy: Policy, source: Source, *, before: bool) -> Layout:
@@ -132,18 +132,17 @@ class DocumentEvents:
         return documents, updates
 
     def _update(self, row: Any) -> Update:
-        typed = self.table.typed
         if row.updateDescription is not None:
-            return from_description(row.updateDescription, typed=typed)
-        key = parse(row.filter, typed=typed).get("_id", MISSING) if row.filter is not None else MISSING
-        return from_patch(row.patch, key, typed=typed)
+            return from_description(row.updateDescription)
+        key = parse(row.filter).get("_id", MISSING) if row.filter is not None else MISSING
+        return from_patch(row.patch, key)
 
     def read(self, text: Any, i: int, part: Part) -> Any:
         """The document of event ``i``. Raises Fault."""
         return self._guard(self._document, text, i, part)
 
     def _document(self, text: Any) -> Any:
-        found = parse(text, typed=self.table.typed)
+        found = parse(text)
         if not isinstance(found, dict):
             raise DecodeError(f"expected a document, found {shown(found)}")
         return found
@@ -274,7 +273,8 @@ class DocumentScanner(Scanner):
         needed, after = NEEDS_AFTER[op], slots.get(("after",))
         if needed.any() if after is None else (needed & found.are_null(after)).any():
             raise Refused
-        part = meta(self._layout, Block(found, self._fields, self._block), op, places)
+        blocks = Block(found, self._fields, self._block)
+        part = meta(self._layout.connector, self._layout.source, blocks, op, places)
         if after is None:
             nothing = [None] * len(part)
             part.after = {c.name: c.converter.convert(nothing).array for c in self._events.table.columns}
@@ -343,4 +343,4 @@ def document_scanner(layout: Layout) -> DocumentScanner | None:
         return None
     # Without a column for it, every document has to be searched for unknown fields.
     whole = events.table.document
-    return None if whole is None or events.table.typed else DocumentScanner(native, layout, events, whole, layout.block)
+    return None if whole is None else DocumentScanner(native, layout, events, whole, layout.block)

@@ -66,7 +66,7 @@ def into(
         raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
 
 
-def document_converter(column: Column, write: Callable[[Any], bytes]) -> Converter:
+def document_converter(column: Column) -> Converter:
     """The converter of whole documents into a String or JSON column. Raises TableError for any other type."""
     target = parse_type(column.type).bare
     if target.name not in TEXT_TYPES:
@@ -75,8 +75,8 @@ def document_converter(column: Column, write: Callable[[Any], bytes]) -> Convert
             hint="make it String or JSON, or name another column in document.column",
         )
     if target.name == "JSON":
-        return _json(lambda value: write(value).decode(), "fail")
-    return PerValue(Any, pa.binary(), write, reaction="fail")
+        return _json(lambda value: plain_text(value).decode(), "fail")
+    return PerValue(Any, pa.binary(), plain_text, reaction="fail")
 
 
 def _json(write: Callable[[Any], str], reaction: Reaction) -> Converter:

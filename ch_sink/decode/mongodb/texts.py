@@ -34,7 +34,7 @@ def plain_text(value: Any) -> bytes:
 
 
 def canonical_text(value: Any) -> bytes:
-    """Canonical Extended JSON v2 of a value that was read with its integers typed."""
+    """Canonical Extended JSON v2 of a value; integers that fit 32 bits are written as such."""
     return msgspec.json.encode(canonical(value))
 
 
@@ -84,7 +84,7 @@ def typed_key_text(value: Any) -> str | bytes | None:
     """A key as JSON: texts in quotes, equal numbers in one form, everything else in canonical Extended JSON."""
     if value is None:
         return None
-    if isinstance(value, (int, float, Int64, Decimal)) and not isinstance(value, bool):
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
         return key_text(value)
     return canonical_text(value).decode()
 
@@ -101,7 +101,7 @@ def iso(milliseconds: int) -> str:
 
 def _hook(value: Any) -> Any:
     """A special value for plain JSON."""
-    if isinstance(value, (ObjectId, Decimal, NonFinite, Int64)):
+    if isinstance(value, (ObjectId, Decimal, NonFinite)):
         return value.value
     if isinstance(value, Date):
         return iso(value.value) if _YEAR_0 <= value.value < _YEAR_10000 else _canonical(value)
@@ -109,8 +109,6 @@ def _hook(value: Any) -> Any:
         return value.uuid
     if isinstance(value, Other) and value.kind == "$symbol":
         return value.value["$symbol"]
-    if isinstance(value, Other) and value.kind == "$undefined":
-        return None
     return _canonical(value)
 
 
@@ -141,8 +139,6 @@ def _canonical(value: Special) -> Any:
         return {"$numberDecimal": value.value}
     if isinstance(value, NonFinite):
         return {"$numberDouble": value.value}
-    if isinstance(value, Int64):
-        return {"$numberLong": str(value.value)}
     if isinstance(value, Binary):
         return {"$binary": {"base64": base64.b64encode(value.value).decode(), "subType": f"{value.subtype:02x}"}}
     return value.value
@@ -175,12 +171,6 @@ class NonFinite(Special):
     __slots__ = ()
 
 
-class Int64(Special):
-    """A 64-bit integer, if it must be distinguished from a 32-bit one (canonical form only)."""
-
-    __slots__ = ()
-
-
 class Binary(Special):
     """Bytes with their subtype."""
 
@@ -202,7 +192,7 @@ class Binary(Special):
 
 
 class Other(Special):
-    """Regular expression, code, symbol, timestamp, undefined, min and max key: its canonical Extended JSON."""
+    """Regular expression, code, symbol, timestamp, min and max key: its canonical Extended JSON."""
 
     __slots__ = ()
 
@@ -223,8 +213,6 @@ def integer_of(value: Any, low: int, high: int, what: str) -> int:
     """
     if isinstance(value, int):
         return fit(int(value), low, high, what)
-    if isinstance(value, Int64):
-        return fit(value.value, low, high, what)
     number = _number(value)
     if number is None:
         raise DecodeError(f"expected a number, found {shown(value)}")
@@ -249,8 +237,6 @@ def _number(value: Any) -> decimal.Decimal | None:
 
 def float_of(value: Any) -> float:
     """A double; Decimal128 becomes the nearest one. Raises DecodeError."""
-    if isinstance(value, Int64):
-        return float(value.value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     number = _number(value)
@@ -261,8 +247,6 @@ def float_of(value: Any) -> float:
 
 def decimal_of(value: Any) -> str:
     """The text of a number, a double's shortest one. Raises DecodeError."""
-    if isinstance(value, Int64):
-        return str(value.value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return repr(value)
     if isinstance(value, Decimal):
@@ -275,8 +259,6 @@ def decimal_of(value: Any) -> str:
 
 def flag_of(value: Any) -> bool:
     """A boolean, 0 or 1. Raises DecodeError."""
-    if isinstance(value, Int64):
-        value = value.value
     if isinstance(value, (bool, int, float)) and value in (0, 1):
         return bool(value)
     raise DecodeError(f"expected true or false, found {shown(value)}")
@@ -293,7 +275,6 @@ _TYPES = {
     int: SourceType("int64"),
     float: SourceType("float64"),
     str: _TEXT,
-    Int64: SourceType("int64"),
     NonFinite: SourceType("float64"),
     Date: SourceType("int64", "io.debezium.time.Timestamp"),
     dict: _JSON,
@@ -317,7 +298,7 @@ def field_type(values: Iterable[Any]) -> SourceType | None:
 def key_type(values: Iterable[Any]) -> SourceType:
     """The type of the key: integer or UUID if all sampled keys are, else text."""
     seen = list(values)
-    if seen and all(isinstance(v, (int, Int64)) and not isinstance(v, bool) for v in seen):
+    if seen and all(isinstance(v, int) and not isinstance(v, bool) for v in seen):
         return SourceType("int64", optional=False)
     if seen and all(isinstance(v, Binary) and v.subtype == 4 and v.uuid for v in seen):
         return SourceType("string", "io.debezium.data.Uuid", optional=False)

@@ -83,7 +83,7 @@ def at(document: Any, path: Path) -> Any:
     return document
 
 
-def from_description(description: Any, *, typed: bool = False) -> Update:
+def from_description(description: Any) -> Update:
     """The update of a change stream event's ``updateDescription``. Raises DecodeError.
 
     Arrays are truncated first, then fields removed, then set.
@@ -98,19 +98,19 @@ def from_description(description: Any, *, typed: bool = False) -> Update:
         if not isinstance(name, str):
             raise DecodeError(f"updateDescription.removedFields: {shown(name)} is not a field's name")
         steps.append(Step("remove", _path(name)))
-    fields = {} if description.updatedFields is None else parse(description.updatedFields, typed=typed)
+    fields = {} if description.updatedFields is None else parse(description.updatedFields)
     if not isinstance(fields, dict):
         raise DecodeError(f"updateDescription.updatedFields: expected a document, found {shown(fields)}")
     steps += [Step("set", _path(name), value) for name, value in fields.items()]
     return Update(tuple(steps))
 
 
-def from_patch(patch: Any, key: Any, *, typed: bool = False) -> Update:
+def from_patch(patch: Any, key: Any) -> Update:
     """The update of an oplog entry (connectors of the 1.x line): operators, a diff, or a whole document.
 
     ``key``: the document's ``_id``, which a whole document may leave out. Raises DecodeError.
     """
-    found = parse(patch, typed=typed)
+    found = parse(patch)
     if not isinstance(found, dict):
         raise DecodeError(f"patch: expected a document, found {shown(found)}")
     if "diff" in found and "$v" in found:

@@ -15,19 +15,16 @@ from typing import Any
 
 import msgspec
 
-from ch_sink.decode.mongodb.texts import Binary, Date, Decimal, Int64, NonFinite, ObjectId, Other, canonical
+from ch_sink.decode.mongodb.texts import Binary, Date, Decimal, NonFinite, ObjectId, Other, canonical
 from ch_sink.errors import DecodeError
 from ch_sink.types.calendar import parse_instant
 from ch_sink.types.converter import shown
 
 
-def parse(text: "str | bytes | dict[str, Any]", *, typed: bool = False) -> Any:
-    """The value of an Extended JSON text (or of one that is parsed already).
-
-    ``typed``: keep 64-bit integers apart from 32-bit ones. Raises DecodeError.
-    """
+def parse(text: "str | bytes | dict[str, Any]") -> Any:
+    """The value of an Extended JSON text (or of one that is parsed already). Raises DecodeError."""
     if isinstance(text, dict):
-        return read(text, typed)
+        return read(text)
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError):
@@ -37,9 +34,9 @@ def parse(text: "str | bytes | dict[str, Any]", *, typed: bool = False) -> Any:
         except ValueError as error:
             raise DecodeError(f"not Extended JSON: {error}") from error
     else:
-        if not typed and not _may_wrap(text) and not _may_be_deep(text):
+        if not _may_wrap(text) and not _may_be_deep(text):
             return found  # JSON numbers are finite
-    return read(found, typed)
+    return read(found)
 
 
 def _may_wrap(text: str | bytes) -> bool:
@@ -56,7 +53,7 @@ def _may_be_deep(text: str | bytes) -> bool:
     return text.count("{") + text.count("[") > _DEEPEST
 
 
-def read(value: Any, typed: bool = False, level: int = 0) -> Any:
+def read(value: Any, level: int = 0) -> Any:
     """A JSON tree with Extended JSON's wrappers as BSON values; the tree is changed. Raises DecodeError.
 
     ``level``: how many levels are around the value.
@@ -64,34 +61,30 @@ def read(value: Any, typed: bool = False, level: int = 0) -> Any:
     kind = type(value)
     if level > _DEEPEST:
         raise DecodeError(f"the document has more than {_DEEPEST} levels, which MongoDB does not store")
-    deep = _DEEP_TYPED if typed else _DEEP
     if kind is dict:
         for name in value:
             if name[:1] == "$":
-                special = _special(value, typed)
+                special = _special(value)
                 if special is not None:
                     return None if special is _NULL else special
             break
         for name, part in value.items():
-            if type(part) in deep:
-                value[name] = read(part, typed, level + 1)
+            if type(part) in _DEEP:
+                value[name] = read(part, level + 1)
         return value
     if kind is list:
         for i, part in enumerate(value):
-            if type(part) in deep:
-                value[i] = read(part, typed, level + 1)
+            if type(part) in _DEEP:
+                value[i] = read(part, level + 1)
         return value
     if kind is float and not math.isfinite(value):
         return NonFinite(_name(value))
-    if typed and kind is int and not -(1 << 31) <= value < 1 << 31:
-        return Int64(value)
     return value
 
 
 _DEEPEST = 200
 """MongoDB stores 100 levels; a wrapper has up to three of its own."""
 _DEEP = frozenset((dict, list, float))
-_DEEP_TYPED = frozenset((dict, list, float, int))
 _NULL = object()
 _NAMES = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity", "+Infinity": "Infinity"}
 
@@ -100,13 +93,13 @@ def _name(number: float) -> str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _special(found: dict[str, Any], typed: bool) -> Any:
+def _special(found: dict[str, Any]) -> Any:
     """The BSON value of a wrapper; None if the object is a plain document."""
     reader = _READERS.get(frozenset(found))
     if reader is None:
         return None
     try:
-        return reader(found, typed)
+        return reader(found)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise DecodeError(f"not Extended JSON: {shown(found)}") from error
 
@@ -115,14 +108,14 @@ _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _OID = re.compile(r"[0-9a-fA-F]{24}", re.ASCII)
 
 
-def _oid(found: dict[str, Any], typed: bool) -> Any:
+def _oid(found: dict[str, Any]) -> Any:
     text = found["$oid"]
     if not isinstance(text, str) or not _OID.fullmatch(text):
         raise DecodeError(f"not an ObjectId: {shown(text)}")
     return ObjectId(text.lower())
 
 
-def _date(found: dict[str, Any], typed: bool) -> Any:
+def _date(found: dict[str, Any]) -> Any:
     at = found["$date"]
     if isinstance(at, dict):
         if len(at) > 1:
@@ -144,18 +137,18 @@ def _integer(text: Any) -> int:
     raise ValueError(text)
 
 
-def _long(found: dict[str, Any], typed: bool) -> Any:
+def _long(found: dict[str, Any]) -> Any:
     number = _integer(found["$numberLong"])
     if not -(1 << 63) <= number < 1 << 63:
         raise DecodeError(f"not a 64-bit integer: {shown(found)}")
-    return Int64(number) if typed else number
+    return number
 
 
-def _int(found: dict[str, Any], typed: bool) -> Any:
+def _int(found: dict[str, Any]) -> Any:
     return _integer(found["$numberInt"])
 
 
-def _double(found: dict[str, Any], typed: bool) -> Any:
+def _double(found: dict[str, Any]) -> Any:
     text = found["$numberDouble"]
     if text in _NAMES:
         return NonFinite(_NAMES[text])
@@ -167,14 +160,14 @@ def _double(found: dict[str, Any], typed: bool) -> Any:
 _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?|[+-]?NaN|[+-]?Inf(inity)?", re.ASCII | re.IGNORECASE)
 
 
-def _decimal(found: dict[str, Any], typed: bool) -> Any:
+def _decimal(found: dict[str, Any]) -> Any:
     text = found["$numberDecimal"]
     if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
         raise DecodeError(f"not a Decimal128: {shown(text)}")
     return Decimal(text)
 
 
-def _binary(found: dict[str, Any], typed: bool) -> Any:
+def _binary(found: dict[str, Any]) -> Any:
     content = found["$binary"]
     if isinstance(content, dict):
         data, subtype = content["base64"], content["subType"]
@@ -183,11 +176,11 @@ def _binary(found: dict[str, Any], typed: bool) -> Any:
     return Binary(base64.b64decode(data, validate=True), subtype if isinstance(subtype, int) else int(subtype, 16))
 
 
-def _uuid(found: dict[str, Any], typed: bool) -> Any:
+def _uuid(found: dict[str, Any]) -> Any:
     return Binary(uuid.UUID(found["$uuid"]).bytes, 4)
 
 
-def _regex(found: dict[str, Any], typed: bool) -> Any:
+def _regex(found: dict[str, Any]) -> Any:
     inner = found.get("$regularExpression")
     pattern = inner["pattern"] if inner is not None else found["$regex"]
     options = inner["options"] if inner is not None else found.get("$options", "")
@@ -196,31 +189,31 @@ def _regex(found: dict[str, Any], typed: bool) -> Any:
     return Other({"$regularExpression": {"pattern": pattern, "options": "".join(sorted(options))}})
 
 
-def _code(found: dict[str, Any], typed: bool) -> Any:
+def _code(found: dict[str, Any]) -> Any:
     if "$scope" not in found:
         return Other({"$code": found["$code"]})
-    return Other({"$code": found["$code"], "$scope": canonical(read(found["$scope"], True))})
+    return Other({"$code": found["$code"], "$scope": canonical(read(found["$scope"]))})
 
 
-def _timestamp(found: dict[str, Any], typed: bool) -> Any:
+def _timestamp(found: dict[str, Any]) -> Any:
     at = found["$timestamp"]
     return Other({"$timestamp": {"t": int(at["t"]), "i": int(at["i"])}})
 
 
-def _pointer(found: dict[str, Any], typed: bool) -> Any:
+def _pointer(found: dict[str, Any]) -> Any:
     inner = found["$dbPointer"]
     return Other({"$dbPointer": {"$ref": inner["$ref"], "$id": {"$oid": inner["$id"]["$oid"]}}})
 
 
-def _same(found: dict[str, Any], typed: bool) -> Any:
+def _same(found: dict[str, Any]) -> Any:
     return Other(dict(found))
 
 
-def _undefined(found: dict[str, Any], typed: bool) -> Any:
-    return Other({"$undefined": True}) if typed else _NULL
+def _undefined(found: dict[str, Any]) -> Any:
+    return _NULL
 
 
-_READERS: dict[frozenset[str], Callable[[dict[str, Any], bool], Any]] = {
+_READERS: dict[frozenset[str], Callable[[dict[str, Any]], Any]] = {
     frozenset(names.split()): reader
     for names, reader in (
         ("$oid", _oid),

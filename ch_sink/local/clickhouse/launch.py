@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from ch_sink.errors import ClickHouseUnavailable, ConfigError
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
 
 ENGINE = "CH_SINK_ENGINE"
 """The environment variable that names an older engine."""

@@ -27,7 +27,7 @@ from ch_sink.local.clickhouse.engine import DirectoryLock, Engine, QueryError
 from ch_sink.local.clickhouse.messages import BodyStream, Request, Response, parse_target
 from ch_sink.local.clickhouse.queries import QueryService
 from ch_sink.local.clickhouse.row_policies import RowPolicies
-from ch_sink.model.address import names_this_host
+from ch_sink.serve.listener import names_this_host
 
 _log = logging.getLogger(__name__)
 _MAX_REQUEST_LINE = 1 << 20  # ClickHouse's http_max_uri_size

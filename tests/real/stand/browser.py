@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
 from tests.real.stand.daemon import Daemon
 from tests.real.stand.programs import programs
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ch_sink.local.kafka.broker import KAFKA_VERSION, LOGGING
+from ch_sink.local import free_port
+from ch_sink.local.kafka import KAFKA_VERSION, LOGGING
 from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
-from ch_sink.local.ports import free_port
 from ch_sink.spark.installed import MINIMUM, find_java
 from tests.real.stand.daemon import Daemon, Missing
 

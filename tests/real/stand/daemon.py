@@ -35,7 +35,7 @@ class Daemon:
         """Start, and wait until ``ready`` says so. Raises RuntimeError with the log's end."""
         with self.log.open("ab") as log:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-m", "ch_sink.local.keeper", *self._command],
+                [sys.executable, "-m", "ch_sink.local.daemons", "keep", *self._command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

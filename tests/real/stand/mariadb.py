@@ -9,7 +9,7 @@ from pathlib import Path
 import pymysql
 from pymysql.cursors import Cursor
 
-from ch_sink.local.ports import free_port
+from ch_sink.local import free_port
 from tests.real.stand.daemon import Daemon, own_folder, unprivileged
 from tests.real.stand.programs import programs
 from tests.support.fixtures import TruthTable

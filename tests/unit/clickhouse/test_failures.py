@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, disconnect
-from ch_sink.clickhouse.failures import ACCESS_CODES, RETRYABLE_CODES, TOO_MANY_PARTS
+from ch_sink.clickhouse.settings import ACCESS_CODES, RETRYABLE_CODES, TOO_MANY_PARTS
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from tests.support.endpoint import settings_for

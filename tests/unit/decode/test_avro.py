@@ -36,7 +36,6 @@ def test_events_keys_and_tombstones() -> None:
     assert batch.before is not None
     assert batch.before.column("v").to_pylist() == [None, b"a", None, None]
     assert batch.commit[:, 1].tolist() == [3 << 40 | 77, 3 << 40 | 78, 3 << 40 | 77, 3 << 40 | 77]
-    assert batch.snapshot.tolist() == [False, False, True, False]
     assert batch.source_name == ["m"]
     assert batch.connector == "mysql"
     assert batch.skipped_counts == {Skipped.TOMBSTONE: 1}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ch_sink.decode.avro import scanned
+from ch_sink.decode.avro import definition
 from ch_sink.decode.avro.definition import Unreadable, read
-from ch_sink.decode.avro.scanned import program, scan
 from ch_sink.decode.avro.schema import parse
+from ch_sink.decode.avro.vectors import program, scan
 from ch_sink.decode.native.library import Joined
 from tests.support.avro import KEY, ROW, Topic, decode, event
 
@@ -126,6 +126,6 @@ def test_an_operation_that_is_no_text_is_refused_as_without_it(
     value = topic.write(schema, {**event("c", {"id": 1, "v": "x"}), "op": b"c"})
     pairs: list[tuple[bytes | None, bytes | None]] = [(topic.write(KEY, {"id": 1}), value)] * 3
     found = decode(topic, pairs).bad
-    monkeypatch.setattr(scanned, "library", lambda: None)
+    monkeypatch.setattr(definition, "library", lambda: None)
     assert [one.reason for one in found] == [one.reason for one in decode(topic, pairs).bad]
     assert len(found) == 3

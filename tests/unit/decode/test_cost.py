@@ -17,7 +17,7 @@ import pytest
 
 from ch_sink import decode as decode_room
 from ch_sink import order, sources, types
-from ch_sink.decode import Decoder, isolate
+from ch_sink.decode import Decoder, parts
 from ch_sink.errors import ClickHouseUnavailable, PositionError, RegistryUnavailable, TableError
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import policy_of
@@ -342,7 +342,7 @@ def test_what_is_not_about_a_record_is_passed_on(error: Exception, monkeypatch: 
 def test_a_defect_that_every_record_meets_is_in_the_log_once_with_its_place(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(isolate, "_shown", set())
+    monkeypatch.setattr(parts, "_shown", set())
     decoder = Decoder(TABLE, policy_of())
     given = records(*[(i, event("c", row(i, "poison") | {"n": None})) for i in range(50)])
     poison(decoder, KeyError("secret"), monkeypatch)

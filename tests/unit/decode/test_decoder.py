@@ -137,25 +137,6 @@ def test_headers_mark_the_halves_of_a_key_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "expected"),
-    [
-        ("true", True),
-        ("first", True),
-        ("last", True),
-        ("first_in_data_collection", True),
-        ("incremental", True),
-        ("last_in_data_collection", True),
-        (True, True),
-        (False, False),
-        ("false", False),
-        (None, False),
-    ],
-)
-def test_snapshot_marks(snapshot: Any, expected: bool) -> None:
-    assert decode((1, event("r", row(1), snapshot=snapshot))).snapshot.tolist() == [expected]
-
-
-@pytest.mark.parametrize(
     ("key", "expected"),
     [
         (b'{"id":5}', 5),

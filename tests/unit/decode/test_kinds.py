@@ -103,4 +103,3 @@ def test_an_unknown_operation_is_named(op: str) -> None:
 def test_incremental_snapshot_rows_are_upserts() -> None:
     batch = Decoder(TABLE, policy_of()).decode(records((1, event("r", row(1), snapshot="incremental"))))
     assert batch.op.tolist() == [ord("r")]
-    assert batch.snapshot.tolist() == [True]

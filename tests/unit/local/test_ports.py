@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from ch_sink.local import ports
-from ch_sink.local.ports import free_port
+from ch_sink import local as ports
+from ch_sink.local import free_port
 
 
 def test_servers_that_have_not_yet_started_get_different_ports(monkeypatch: pytest.MonkeyPatch) -> None:

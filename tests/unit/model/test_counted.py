@@ -2,7 +2,7 @@
 
 import pytest
 
-from ch_sink.model.address import counted
+from ch_sink.model.counts import counted
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ def events(*rows, start=0, has=None):
         source_ts=np.zeros(n, dtype=np.int64),
         source_name=["s"],
         source_code=np.zeros(n, dtype=np.int16),
-        snapshot=np.zeros(n, dtype=bool),
         half=np.zeros(n, dtype=np.uint8),
         key=pa.table({"k": [k for _, k, _, _ in full]}),
         after=pa.table({"k": [k for _, k, _, _ in full]}),

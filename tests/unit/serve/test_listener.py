@@ -11,9 +11,8 @@ from contextlib import ExitStack, closing, suppress
 import pytest
 from prometheus_client import CollectorRegistry
 
-from ch_sink.model.address import Address
 from ch_sink.serve import listener
-from ch_sink.serve.listener import Answer, Listener, Request
+from ch_sink.serve.listener import Address, Answer, Listener, Request
 from ch_sink.serve.metrics import MetricsServer
 from ch_sink.serve.page import PageServer
 from tests.unit.serve.test_page import Job

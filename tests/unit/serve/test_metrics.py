@@ -10,10 +10,10 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ch_sink.errors import ConfigError
-from ch_sink.model.address import Address
 from ch_sink.observe.job_view import Live
 from ch_sink.observe.stream import Standing
 from ch_sink.ports import Compared
+from ch_sink.serve.listener import Address
 from ch_sink.serve.metrics import Metrics, MetricsServer
 from tests.support.views import view
 

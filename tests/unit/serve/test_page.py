@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
-from ch_sink.model.address import Address
+from ch_sink.serve.listener import Address
 from ch_sink.serve.page import PageServer
 
 

@@ -62,5 +62,5 @@ def test_positions_are_those_of_json(connector: str) -> None:
         records = Records("t", 0, np.arange(1), np.zeros(1, dtype=np.int64), [b'{"id":1}'], [value])
         batch = Decoder(TABLE, policy_of(), registry=registry).decode(records)
         assert batch.bad == []
-        found.append((batch.commit.tolist(), batch.inner.tolist(), batch.has_commit.tolist(), batch.snapshot.tolist()))
+        found.append((batch.commit.tolist(), batch.inner.tolist(), batch.has_commit.tolist()))
     assert found[0] == found[1]

@@ -46,7 +46,6 @@ def test_singlestore_samples_are_read_as_they_stand() -> None:
     assert batch.bad == []
     assert bytes(batch.op).decode() == "cud"
     assert batch.key.to_pylist() == [{"InternalId": SAMPLE_ID.encode()}] * 3
-    assert batch.snapshot.tolist() == [True] * 3
     assert [row["a"] for row in batch.after.to_pylist()] == [33, 22, None]
     assert not batch.has_before.any()
     assert [low for _, low in batch.inner.tolist()] == [0x46049, 0x4C17E, 0x53179]

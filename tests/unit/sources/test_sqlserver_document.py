@@ -48,7 +48,6 @@ def test_sqlserver_samples_are_read_as_they_stand() -> None:
     assert batch.bad == []
     assert bytes(batch.op).decode() == "cud"
     assert batch.skipped_counts == {Skipped.SCHEMA_CHANGE: 1, Skipped.TRANSACTION: 2, Skipped.TOMBSTONE: 1}
-    assert batch.snapshot.tolist() == [False] * 3
     assert batch.source_ts.tolist() == [1559729468470, 1559729995937, 1559730445243]
     assert batch.commit.tolist() == [[0, 0x27_0000_0758_0005], [0, 0x27_0000_0AC0_0007], [0, 0x27_0000_0DB0_0007]]
     assert batch.after.to_pylist()[1]["email"] == b"noreply@example.org"

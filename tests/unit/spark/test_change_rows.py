@@ -19,10 +19,9 @@ from ch_sink.order.sequence import Rules
 from ch_sink.pipeline.target import Target
 from ch_sink.spark import change_rows
 from ch_sink.spark.change_feed import OPS
-from ch_sink.spark.change_rows import ChangeRows, _Numbered, numbered
+from ch_sink.spark.change_rows import ChangeRows, Newer, _Numbered, expect_served, expect_stated_versions, numbered
 from ch_sink.spark.data_source import _coded, _Plan
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
-from ch_sink.spark.stored_versions import Newer, expect_served, expect_stated_versions
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult

@@ -13,8 +13,8 @@ from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import PendingRecord
+from ch_sink.stream.batch_plan import OffsetRange
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.offset_ranges import OffsetRange
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 from ch_sink.types.column import Column

@@ -12,10 +12,9 @@ from ch_sink.errors import ClickHouseError, LedgerConflict
 from ch_sink.model.change import BadRecord
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
-from ch_sink.pipeline.grouping import group_token
 from ch_sink.pipeline.plans import OpenedSwap, Plan, Waiting
 from ch_sink.ports import Fence, Insert
-from ch_sink.stream.run_task import Held, store_held
+from ch_sink.stream.run_task import Held, group_token, store_held
 from ch_sink.stream.tasks import RangeDone, Task, TaskResult, tried
 from ch_sink.table.rollup import RollupChoice
 from tests.support import local_runner

@@ -1,5 +1,6 @@
 """The loop of a job: every stream is read to its end, fairly, whatever becomes of the others."""
 
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import strategies as st
 
 from ch_sink.errors import SparkLost, StreamFailed
 from ch_sink.stream.claims import superseded
+from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.tasks import RangeTask, Task
 from tests.support.job import MemoryJob
+from tests.support.memory_stream import MemoryStreamStates
 
 _ends = st.lists(st.integers(0, 60), min_size=1, max_size=3)
 
@@ -227,3 +230,39 @@ def test_work_that_another_execution_has_taken_over_is_planned_again() -> None:
     job.before = lambda job, _: setattr(job, "failing", superseded("a", 0) if next(calls) < 5 else None)
     assert job.run(once=True) == {}
     assert job.covered("a") == {0: 30}
+
+
+class HungStates(MemoryStreamStates):
+    """A ledger that does not answer until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    def mark(self) -> object:
+        self.released.wait()
+        return super().mark()
+
+
+@pytest.mark.parametrize("first", ["hung", "well"])
+def test_a_ledger_that_hangs_delays_no_request_for_streams_of_another(first: str) -> None:
+    hung, job = HungStates(), MemoryJob(lanes=ThreadLanes())
+    for name in ("hung", "well") if first == "hung" else ("well", "hung"):
+        job.add(name, 10)
+    job.ledgers["hung"] = hung
+    began = job.lanes.now()
+    seen: list[str] = []
+
+    def stopping() -> bool:
+        assert job.job is not None
+        if not job.asked and job.covered("well"):
+            job.ask("pause", "well")
+        seen.append(job.job.roster.standing("well").state)
+        done = seen[-1] == "paused" or job.lanes.now() - began > 20
+        if done:
+            hung.released.set()
+        return done
+
+    assert job.run(stopping=stopping) == {}
+    assert seen[-1] == "paused"
+    assert not job.covered("hung"), "a stream whose recorded state is unknown may be paused"

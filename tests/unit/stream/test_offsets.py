@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
-from ch_sink.stream.offset_ranges import plan_ranges
+from ch_sink.stream.batch_plan import plan_ranges
 from tests.support.hand import Event, mysql
 from tests.support.memory_fed import MemoryFed
 

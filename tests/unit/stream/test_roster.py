@@ -33,7 +33,7 @@ class World:
             for name in names
         ]
         made = Roster(members, f"run-{self.now}", clock=lambda: self.now, steady=lambda: self.now)
-        made.look()
+        made.look(self.states)
         return made
 
     def seen(self, name: str) -> str:
@@ -57,7 +57,7 @@ def test_nothing_is_written_for_streams_that_are_well(world):
     job = world.job("a")
     for _ in range(5):
         job.worked("a")
-        job.look()
+        job.look(world.states)
     assert world.states.conditions == {}
 
 
@@ -65,11 +65,11 @@ def test_one_query_reads_the_states_of_all_streams(world):
     job = world.job(*(f"s{n}" for n in range(200)))
     before = world.states.reads
     world.states.ask({"s7": PAUSE})
-    job.look()
+    job.look(world.states)
     assert world.states.reads == before + 1
     assert [n for n in range(200) if job.standing(f"s{n}").state == "paused"] == [7]
     for _ in range(5):
-        job.look()
+        job.look(world.states)
     assert world.states.reads == before + 1, "nobody has asked for anything since"
 
 
@@ -79,7 +79,7 @@ def test_a_stream_that_cannot_be_mended_by_waiting_stops_and_the_others_go_on(wo
     assert job.ready() == ["b"]
     assert job.standing("a").state not in ("running", "waiting")
     assert list(job.failures()) == ["a"]
-    job.look()
+    job.look(world.states)
     found = standing(world.states.read(["a"])["a"])
     assert (found.state, found.error, found.next) == ("stopped", "column x is unknown", "add it")
     assert [r.levelno for r in caplog.records] == [logging.ERROR]
@@ -89,7 +89,7 @@ def test_a_restart_keeps_stopped_and_paused(world):
     first = world.job("a", "b", "c")
     first.failed("a", StreamFailed("column x is unknown", hint="add it"))
     world.states.ask({"b": PAUSE})
-    first.look()
+    first.look(world.states)
     first.close()
     second = world.job("a", "b", "c")
     assert second.ready() == ["c"]
@@ -104,7 +104,7 @@ def test_a_stream_whose_user_was_refused_is_tried_again_by_the_next_job(world, e
     first = world.job("a", "b")
     first.failed("a", error)
     first.failed("b", StreamFailed("no such column"))
-    first.look()
+    first.look(world.states)
     first.close()
     assert (world.seen("a"), world.seen("b")) == ("stopped", "stopped")
     assert world.job("a", "b").ready() == ["a"]
@@ -117,7 +117,7 @@ def test_another_configuration_starts_a_stopped_stream_but_no_paused_one(world):
     first.close()
     second = world.job("a", "b", config="c2")
     assert second.ready() == ["a"]
-    second.look()
+    second.look(world.states)
     assert world.seen("a") == "running"
     second.close()
     assert world.job("a", config="c1").ready() == ["a"]
@@ -127,11 +127,11 @@ def test_pause_and_resume_while_the_job_runs(world):
     job = world.job("a", "b")
     world.states.ask({"a": PAUSE})
     assert job.ready() == ["a", "b"]
-    job.look()
+    job.look(world.states)
     assert job.ready() == ["b"]
     assert job.standing("a").state not in ("running", "waiting")
     world.states.ask({"a": RESUME})
-    job.look()
+    job.look(world.states)
     assert job.ready() == ["a", "b"]
 
 
@@ -139,15 +139,15 @@ def test_resume_mends_a_stopped_stream_once(world):
     job = world.job("a")
     for moment in (1.0, 2.0):
         job.failed("a", StreamFailed("column x is unknown"))
-        job.look()
-        job.look()
+        job.look(world.states)
+        job.look(world.states)
         assert job.ready() == []
         world.states.ask({"a": Request("resume", "ann@ops", moment)})
-        job.look()
+        job.look(world.states)
         assert job.ready() == ["a"]
         assert job.failures() == {}
     job.worked("a")
-    job.look()
+    job.look(world.states)
     assert world.seen("a") == "running"
 
 
@@ -155,8 +155,8 @@ def test_a_request_from_before_the_stop_does_not_resume_it(world):
     world.states.ask({"a": RESUME})
     job = world.job("a")
     job.failed("a", StreamFailed("column x is unknown"))
-    job.look()
-    job.look()
+    job.look(world.states)
+    job.look(world.states)
     assert job.ready() == []
     job.close()
     assert world.job("a").ready() == []
@@ -173,10 +173,10 @@ def test_a_temporary_error_is_waited_out(world):
         world.now += job.next_due()
         assert job.ready() == ["a", "b"]
     assert pauses == [1, 2, 4, 8, 8]
-    job.look()
+    job.look(world.states)
     assert world.seen("a") == "waiting"
     job.worked("a")
-    job.look()
+    job.look(world.states)
     assert world.seen("a") == "running"
     assert job.failures() == {}
 
@@ -189,7 +189,7 @@ def test_a_stream_waits_no_longer_than_it_is_told(world):
         assert world.now < began + 130
     assert list(job.failures().values()) == [AWAY]
     assert job.standings()["a"].since == began + 60
-    job.look()
+    job.look(world.states)
     assert world.seen("a") == "stopped"
 
 
@@ -199,14 +199,14 @@ def test_resume_lets_a_waiting_stream_try_at_once(world):
         job.failed("a", AWAY)
     assert job.ready() == []
     world.states.ask({"a": RESUME})
-    job.look()
+    job.look(world.states)
     assert job.ready() == ["a"]
 
 
 def test_a_stream_that_was_waiting_when_its_job_died_is_idle(world):
     job = world.job("a")
     job.failed("a", AWAY)
-    job.look()
+    job.look(world.states)
     assert world.seen("a") == "waiting"
     job.close()
     assert world.seen("a") == "idle"
@@ -226,9 +226,9 @@ def test_a_job_elsewhere_is_heard_of_by_its_beats(world):
 def test_a_job_beats_for_what_it_has_and_again_in_time(world):
     job = world.job("a", "b")
     world.states.ask({"b": PAUSE})
-    job.look()
+    job.look(world.states)
     world.now += BEAT
-    job.look()
+    job.look(world.states)
     assert [round(world.now - at) for at, _ in world.states.beats.values()] == [0, BEAT]
 
 
@@ -237,7 +237,7 @@ def test_a_job_that_ends_leaves_the_beats_of_the_one_that_took_over(world):
     world.now += 1
     second = world.job("a")
     first.failed("a", LedgerConflict("the owner is another"))
-    first.look()
+    first.look(world.states)
     first.close()
     assert world.seen("a") == "running"
     assert list(first.failures()) == ["a"]
@@ -271,11 +271,13 @@ def test_a_stream_does_not_begin_before_its_state_is_known(world):
         clock=lambda: world.now,
         steady=lambda: world.now,
     )
-    job.look()
+    for ledger in job.ledgers():
+        job.look(ledger)
     assert job.ready() == ["c"]
     assert job.standings()["b"].state == "waiting"
     states.away = False
-    job.look()
+    for ledger in job.ledgers():
+        job.look(ledger)
     assert job.ready() == ["b", "c"]
     assert job.standings()["a"].state == "paused"
 
@@ -284,11 +286,11 @@ def test_a_stop_is_recorded_once_the_ledger_is_back(world):
     states = Away(lambda: world.now)
     states.away = False
     job = Roster([Member("a", states)], "r", clock=lambda: world.now, steady=lambda: world.now)
-    job.look()
+    job.look(states)
     states.away = True
     job.failed("a", StreamFailed("column x is unknown"))
-    job.look()
+    job.look(states)
     assert states.conditions == {}
     states.away = False
-    job.look()
+    job.look(states)
     assert [c.state for _, c in states.conditions.values()] == ["stopped"]

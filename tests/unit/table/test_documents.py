@@ -19,14 +19,14 @@ def test_a_text_column_for_the_document_is_fine() -> None:
     table = replacing((ID, Column("city", "String"), Column("document", "String")), ("_id",))
     [(level, detail, _)] = said(table, policy_of(document_columns=(("city", "address.city"),)))
     assert level == "ok"
-    assert "document holds the whole document (plain)" in detail
+    assert "document holds the whole document;" in detail
     assert "city ← address.city" in detail
 
 
 def test_another_column_may_hold_the_document() -> None:
     table = replacing((ID, Column("doc", "String")), ("_id",))
-    [(level, detail, _)] = said(table, policy_of(document_column="doc", document_form="extended"))
-    assert (level, detail[:43]) == ("ok", "doc holds the whole document (extended); _i")
+    [(level, detail, _)] = said(table, policy_of(document_column="doc"))
+    assert (level, detail[:39]) == ("ok", "doc holds the whole document; _id ← _id")
 
 
 def test_a_json_column_gets_a_warning() -> None:

@@ -229,7 +229,7 @@ def test_what_was_read_together_is_stored_once_the_last_of_its_stream_is_planned
 
     def hold(one: RangeTask, config: Any) -> Any:
         assert not any(text.startswith(config) for found in stored for text in found), "not before the last one"
-        return Held(one, None, name(config, one), None) if one.partition % 3 else name(config, one)  # type: ignore[arg-type]
+        return Held(one, None, None, name(config, one)) if one.partition % 3 else name(config, one)  # type: ignore[arg-type]
 
     work = [(config, task(10, number)) for number in range(7) for config in "ab"] + [("c", task(10, 1))]
     read: Any = {(config, worker._span(one)): [] for config, one in work if one.partition}

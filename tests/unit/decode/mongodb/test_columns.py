@@ -130,4 +130,4 @@ def test_types_that_take_no_document_are_refused_by_name() -> None:
     with pytest.raises(TableError, match="'c'"):
         into(Column("c", "Tuple(Int32, String)"), ValuePolicy())
     with pytest.raises(TableError, match="'doc'"):
-        document_converter(Column("doc", "Int64"), plain_text)
+        document_converter(Column("doc", "Int64"))

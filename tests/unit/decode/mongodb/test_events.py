@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from bson import Int64, ObjectId
 
 from ch_sink.decode import Decoder
 from ch_sink.discovery.sample import sample_schema
@@ -118,21 +117,6 @@ def test_an_update_with_its_before_image_is_a_whole_document() -> None:
     batch = decode(as_json([update_event("a", Description({"n": 5}), before={"_id": "a", "m": 1})]))
     assert batch.after.to_pylist() == [{"_id": b"a", "document": b'{"_id":"a","m":1,"n":5}', "n": 5}]
     assert not batch.unavailable
-
-
-def test_canonical_form_keeps_types_through_updates() -> None:
-    first = event("c", Int64(1), {"_id": Int64(1), "a": 1, "d": 1.0})
-    batch = decode(
-        as_json([first, update_event(1, Description({"b": ObjectId(b"twelve bytes")}))]), document_form="extended"
-    )
-    stored = batch.after.column("document")[0].as_py()
-    changed = batch.updates["document"].changes[1](stored)[0].as_py()
-    assert json.loads(changed) == {
-        "_id": {"$numberLong": "1"},
-        "a": {"$numberInt": "1"},
-        "d": {"$numberDouble": "1.0"},
-        "b": {"$oid": b"twelve bytes".hex()},
-    }
 
 
 def after(text: str) -> Event:

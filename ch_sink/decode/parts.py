@@ -1,21 +1,45 @@
-"""Change events of one shape as columns, and how the parts of a chunk come together in Kafka order."""
+"""Records are decoded in groups, whose columns come together in Kafka order; halving finds the bad ones.
 
+Whatever decoding raises is about a record, and that record is bad: no bytes of one record stop a stream. What is not
+about a record has types of its own (a server that does not answer, a table that cannot be served) and is passed on. An
+exception that nobody expected is bad records of the kind ``unexpected``, and its first traceback is in the log: if it
+is a defect that every record meets, ``errors.max_rate`` stops the stream, and the letters can be retried once it is
+fixed.
+"""
+
+import logging
+import traceback
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeVar
+from pathlib import PurePath
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.model.change import BadRecord, ChangeBatch, Half, Op, SkippedPlaces, UnknownColumn, Updates
+from ch_sink.errors import ChSinkError, DecodeError, RecordError
+from ch_sink.model.change import (
+    BadRecord,
+    ChangeBatch,
+    Half,
+    Op,
+    Records,
+    Skipped,
+    SkippedPlaces,
+    UnknownColumn,
+    Updates,
+)
 from ch_sink.types import arrow_type
 from ch_sink.types.column import Column
 
 Mask = npt.NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
+D = TypeVar("D")
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -29,7 +53,6 @@ class Part:
     has_commit: Mask
     source_ts: npt.NDArray[np.int64]
     names: list[str]
-    snapshot: Mask
     after: dict[str, pa.Array]
     """A column that is missing here is null for every event."""
     before: dict[str, pa.Array]
@@ -98,7 +121,6 @@ def assemble(
         source_ts=_join([p.source_ts for p in parts], order, np.zeros(0, dtype=np.int64)),
         source_name=list(distinct),
         source_code=codes if order is None else codes[order],
-        snapshot=_join([p.snapshot for p in parts], order, np.zeros(0, dtype=np.bool_)),
         half=_matching(half[index], op),
         key=_columns([p.key or {} for p in parts], parts, key_columns, order) if keyed else None,
         after=_columns([p.after for p in parts], parts, _types(shape.columns), order),
@@ -195,3 +217,182 @@ def _matching(half: npt.NDArray[np.uint8], op: npt.NDArray[np.uint8]) -> npt.NDA
     """A half counts only on its operation: ``newkey`` on a delete, ``oldkey`` on a create."""
     right = ((half == Half.DELETE) & (op == Op.DELETE)) | ((half == Half.CREATE) & (op == Op.CREATE))
     return np.where(right, half, np.uint8(Half.NONE))
+
+
+log = logging.getLogger("ch_sink")
+
+UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+"""Exceptions that decoding JSON text may raise."""
+_MOST_PARTS = 8
+"""With more pieces than this, all good records are decoded again as one once the bad ones are known."""
+
+
+class Fault(Exception):
+    """At least one of the given records cannot be decoded; which one may be unknown."""
+
+    def __init__(
+        self,
+        reason: str,
+        kind: str = "decode",
+        column: str | None = None,
+        suspects: Sequence[int] = (),
+    ) -> None:
+        """``suspects``: the records that fail at this step (by place in the chunk), if known."""
+        super().__init__(reason)
+        self.reason = reason
+        self.kind = kind
+        self.column = column
+        self.suspects = suspects
+        self.unknown: Sequence[UnknownColumn] = ()
+        """Fields of the records' schema that the table lacks or has otherwise, a possible reason for the failure."""
+
+
+class Read:
+    """The result of a group's payloads: a part without keys, the records that change no row, unknown columns."""
+
+    __slots__ = ("part", "skipped", "unknown")
+
+    def __init__(self, part: Part, skipped: SkippedPlaces, unknown: list[tuple[int, UnknownColumn]]) -> None:
+        self.part = part
+        self.skipped = skipped
+        self.unknown = unknown
+        """Unknown columns with the place of the first event that has them."""
+
+
+def fails(function: Callable[[Any], Any], value: Any) -> bool:
+    """Whether a function refuses a value."""
+    try:
+        function(value)
+    except (Fault, DecodeError, *UNREADABLE):
+        return True
+    return False
+
+
+def each(function: Callable[[V], D], values: Sequence[V], places: Sequence[int]) -> list[D]:
+    """The results of a function for values at these places. Raises Fault for those for which it raises DecodeError."""
+    found: list[D] = []
+    faults: dict[int, str] = {}
+    for value, place in zip(values, places, strict=True):
+        try:
+            found.append(function(value))
+        except (DecodeError, *UNREADABLE) as error:
+            faults[place] = str(error)
+    if faults:
+        raise Fault(next(iter(faults.values())), suspects=list(faults))
+    return found
+
+
+def skipped(kind: Callable[[V], Skipped], values: Sequence[V], places: Sequence[int]) -> SkippedPlaces:
+    """Records that change no row, by their kind. Raises Fault, as `each`."""
+    out: SkippedPlaces = {}
+    for found, place in zip(each(kind, values, places), places, strict=True):
+        out.setdefault(found, []).append(place)
+    return out
+
+
+@dataclass(slots=True)
+class Found:
+    """The result of decoding records."""
+
+    parts: list[Part] = field(default_factory=list)
+    skipped: SkippedPlaces = field(default_factory=dict)
+    nulls: list[int] = field(default_factory=list)
+    """Places of the records whose payload is null."""
+    unknown: list[UnknownColumn] = field(default_factory=list)
+    bad: list[BadRecord] = field(default_factory=list)
+
+    def add(self, other: "Found") -> None:
+        self.parts += other.parts
+        self.nulls += other.nulls
+        self.unknown += other.unknown
+        self.bad += other.bad
+        self.skip(other.skipped)
+
+    def skip(self, skipped: SkippedPlaces) -> None:
+        """Note records that change no row."""
+        for kind, places in skipped.items():
+            self.skipped.setdefault(kind, []).extend(places)
+
+
+Attempt = Callable[[Records, Sequence[int]], Found]
+"""Decodes the records at these places together. Raises Fault, or anything `of_record`, if one of them is bad."""
+_shown: set[str] = set()
+"""Where unexpected exceptions came from that are in the log already."""
+
+
+def of_record(error: Exception) -> bool:
+    """Whether what decoding raised is about the records, not about the table, a server or the machine's files."""
+    return isinstance(error, RecordError) or not isinstance(error, (ChSinkError, OSError))
+
+
+def unless_bad(default: D, function: Callable[[], D]) -> D:
+    """What a function gives; ``default`` if what it raises is about the record."""
+    try:
+        return function()
+    except Exception as error:
+        if not of_record(error):
+            raise
+        return default
+
+
+def _as_fault(error: Exception, records: Records) -> Fault:
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, RecordError):
+        return Fault(error.message)
+    if isinstance(error, RecursionError):
+        return Fault("its values are nested too deeply")
+    # Not the error's text: it may show a value of a column that is masked.
+    kind, where = type(error).__name__, traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{PurePath(where.filename).name}, line {where.lineno}"
+    if place not in _shown:
+        _shown.add(place)
+        trace = "".join(traceback.format_tb(error.__traceback__))
+        log.error("decoding a record of %s raised %s, which was not expected:\n%s", records.topic, kind, trace)
+    return Fault(f"decoding raised an unexpected {kind} ({place})", "unexpected")
+
+
+def isolate(records: Records, index: Sequence[int], attempt: Attempt) -> Found:
+    """Decode the records at these places, except bad ones.
+
+    A record means the same alone and among others, so whether it is bad is always decided alone.
+    """
+    pieces, found = _halve(records, index, attempt)
+    if pieces > _MOST_PARTS:
+        failed = {b.index for b in found.bad}
+        _, again = _halve(records, [i for i in index if i not in failed], attempt)
+        again.bad += found.bad
+        again.unknown += [column for column in found.unknown if column not in again.unknown]
+        return again
+    return found
+
+
+def _halve(records: Records, index: Sequence[int], attempt: Attempt) -> tuple[int, Found]:
+    out = Found()
+    pieces = 0
+    waiting: list[Sequence[int]] = [index]
+    while waiting:
+        some = waiting.pop()
+        if not len(some):
+            continue
+        try:
+            out.add(attempt(records, some))
+            pieces += 1
+        except Exception as error:
+            if not of_record(error):
+                raise
+            fault = _as_fault(error, records)
+            if len(some) == 1:
+                out.bad.append(BadRecord(some[0], fault.reason, fault.kind, fault.column))
+                # Pending column changes: its value may fit the column once that has been widened.
+                first = int(records.offsets[some[0]])
+                out.unknown.extend(replace(column, first_offset=first) for column in fault.unknown)
+            elif len(fault.suspects):
+                suspects = set(fault.suspects)
+                waiting.extend([i] for i in suspects)
+                waiting.append([i for i in some if i not in suspects])
+            else:
+                middle = len(some) // 2
+                waiting.append(some[middle:])
+                waiting.append(some[:middle])
+    return pieces, out

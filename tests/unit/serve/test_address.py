@@ -3,7 +3,7 @@
 import pytest
 
 from ch_sink.errors import ConfigError
-from ch_sink.model.address import Address
+from ch_sink.serve.listener import Address
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ import numpy as np
 
 from ch_sink.decode.event_form import DELETED
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, Read, meta
+from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, meta
 from ch_sink.decode.json.layout import Field, Layout, RowReading, read_row, row_decoder
 from ch_sink.decode.json.reader import RowFields
 from ch_sink.decode.json.scanned import Block, Refused, Scanner, check, lists
 from ch_sink.decode.native.library import Keep, Members, Skip, library
 from ch_sink.decode.native.scan import Scan
+from ch_sink.decode.parts import Read
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Headers, Op
 from ch_sink.model.policy import Policy
@@ -233,7 +234,7 @@ class Rows(Scanner):
         if not IS_ROW[op].all():
             raise Refused
         check(found, self._flat.fields.values())
-        part = meta(self._flat, Block(found, self._block, self._flat.stated), op, places)
+        part = meta(self._flat.connector, self._flat.source, Block(found, self._block, self._flat.stated), op, places)
         needed = NEEDS_AFTER[op]
         is_row = self._after(found, part, (), None if needed.all() else needed)
         gone = op == Op.DELETE

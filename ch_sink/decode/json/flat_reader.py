@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ch_sink.decode.assemble import Part, as_places
 from ch_sink.decode.event_form import Form, Forms, OtherForm
-from ch_sink.decode.flattened.layout import Added, FlatLayout, FlatLayouts, HeaderFields, flat_connector, row_scanner
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.columns import SNAPSHOT, UNREADABLE, Fault, Read, to_columns
+from ch_sink.decode.json.columns import to_columns
+from ch_sink.decode.json.flat_layout import Added, FlatLayout, FlatLayouts, HeaderFields, flat_connector, row_scanner
 from ch_sink.decode.json.layout import Layout
 from ch_sink.decode.json.reader import FIRST, RowDecoder, declared_unknown
 from ch_sink.decode.json.scanned import Scanners
+from ch_sink.decode.parts import UNREADABLE, Fault, Part, Read, as_places
 from ch_sink.errors import DecodeError, StreamFailed
 from ch_sink.model.change import Headers
 from ch_sink.model.policy import Policy
@@ -25,7 +25,7 @@ from ch_sink.table.model import TargetTable
 _OLD_KEY = "__debezium.oldkey"
 _TRUE = ("true", True, b"true")
 _NO_TEXTS: dict[str, bytes] = {}
-_INITIAL = SNAPSHOT - {"incremental"}
+_INITIAL = frozenset((True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection"))
 _names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -106,7 +106,7 @@ class FlatReader:
             try:
                 events.append(self._event(layout, image, block, text, found))
             except DecodeError as error:
-                raise Fault(error.message, suspects=[place] if len(images) > 1 else ()) from error
+                raise Fault(error.message, suspects=[place]) from error
         read = to_columns(layout, events, payloads, places)
         _mark_null_values(read.part, layout, images, texts, places)
         return read
@@ -151,7 +151,7 @@ class FlatReader:
             try:
                 out.append(self.block(flat.stated, {**self._headers.values(found, flat.types), **fields}))
             except (DecodeError, msgspec.ValidationError) as error:
-                raise Fault(str(error), "position", suspects=[place] if len(images) > 1 else ()) from error
+                raise Fault(str(error), "position", suspects=[place]) from error
         return out
 
     @staticmethod

@@ -1,7 +1,7 @@
 """A Kafka on this machine for the demo and the tests: a broker if one can be started, else a mock cluster.
 
 The broker is Kafka 4.2 in KRaft mode, broker and controller in one process, bound to loopback. It needs Java 17 and its
-jars (from the cache folder or Maven Central). `kafka.mock` lists what the mock cluster lacks.
+jars (from the cache folder or Maven Central). `daemons` lists what the mock cluster lacks.
 """
 
 import atexit
@@ -24,8 +24,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 import ch_sink
 from ch_sink.errors import BrokerUnavailable, KafkaError
+from ch_sink.local import free_port
 from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
-from ch_sink.local.ports import free_port
 from ch_sink.spark.installed import MINIMUM, find_java
 
 KAFKA_VERSION = "4.2.0"
@@ -255,7 +255,7 @@ class LocalKafka:
     # -- the mock, and what both share
 
     def _start_mock(self) -> None:
-        self._spawn([sys.executable, "-m", "ch_sink.local.kafka.mock"], keeper=False)
+        self._spawn([sys.executable, "-m", "ch_sink.local.daemons", "mock"], keeper=False)
         stdout = self._daemon.stdout if self._daemon else None
         address = stdout.readline().strip() if stdout else ""
         if not address:
@@ -272,7 +272,7 @@ class LocalKafka:
 
     def _spawn(self, command: list[str], *, keeper: bool = True) -> None:
         # A Java program does not watch its input, so the keeper does it. The mock watches its own.
-        prefix = [sys.executable, "-m", "ch_sink.local.keeper"] if keeper else []
+        prefix = [sys.executable, "-m", "ch_sink.local.daemons", "keep"] if keeper else []
         root = str(Path(ch_sink.__file__).parent.parent)
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
         with (self.folder / "broker.log").open("wb") as log:

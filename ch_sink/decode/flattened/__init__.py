@@ -1,1 +1,0 @@
-"""Flattened rows: change events after ``ExtractNewRecordState``."""

@@ -1,1 +1,0 @@
-"""A Kafka on this machine: a real broker, or librdkafka's mock cluster."""
