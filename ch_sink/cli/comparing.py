@@ -207,7 +207,7 @@ class Comparisons:
         try:
             next(turn.steps)
         except StopIteration:
-            report = turn.comparison.found.report
+            report = turn.comparison.report
             turn.comparison.close()
             yield turn.config, report, turn.began
         except BaseException:

@@ -28,7 +28,7 @@ from ch_sink.cli.options import (
     one_stream,
 )
 from ch_sink.cli.output import Output
-from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.errors import ConfigError
 from ch_sink.model.counts import counted, grouped
 from ch_sink.observe.logs import Step
 
@@ -225,32 +225,23 @@ def purge(
     if live:
         raise ConfigError("--live needs --key", hint="Omit it, or name the key with --key.")
     documents: list[dict[str, Any]] = []
-    refused = False
+    each = EachStream(out, streams)
     for config in streams:
         if config.purge_after is None:
             raise ConfigError(
                 f"stream {config.stream_name!r} has no purge_after",
                 hint="Set how old deleted rows must be: `purge_after: 30d` in the file, or --set purge_after=30d.",
             )
-        try:
+        with each.guard(config):
             done = purge_stream(config, apply=apply, say=say_to(out))
-        except ChSinkError as error:
-            out.progress_done()
-            if as_json:
-                documents.append({"stream": config.stream_name, "refused": error.message})
-            out.error(error, debug=False)
-            refused = True
-            continue
-        out.progress_done()
-        documents.append(done.as_json())
-        verb = "removed" if apply else "would remove"
-        more = "" if apply or not done.rows else "; add --apply to remove"
-        out.say(f"{done.stream}: {verb} {counted(done.rows, 'row')} of {done.table}{more}")
-        if done.note:
-            out.say(f"  {done.note}")
-    out.document({"streams": documents})
-    if refused:
-        raise typer.Exit(1)
+            documents.append(done.as_json())
+            verb = "removed" if apply else "would remove"
+            more = "" if apply or not done.rows else "; add --apply to remove"
+            out.say(f"{done.stream}: {verb} {counted(done.rows, 'row')} of {done.table}{more}")
+            if done.note:
+                out.say(f"  {done.note}")
+    out.document({"streams": [*documents, *each.documents()]})
+    each.expect_all()
 
 
 def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) -> None:
