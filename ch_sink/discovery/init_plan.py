@@ -43,7 +43,6 @@ class InitPlan:
 
     table: str
     statements: tuple[Statement, ...]
-    spec: TableSpec
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     """What the sampled values and the table's rows show to be wrong with the settings."""
@@ -93,7 +92,7 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         notes += _lacking_views(existing)
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         found += _other_rows(config, client, existing, schema_for(seen, existing))
-        return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
+        return InitPlan(existing.name, tuple(statements), tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
     if keyless and config.engine is None:
         notes.append("the topic has no keys: the table keeps every change, and the view shows every copy of a row")
@@ -103,7 +102,7 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     rollups = _rollups(config, client, planned_table(None, seen.schema, spec), notes)
     notes += _lacking_views(made_table(seen.schema, spec))
     statements = _own_views(client, init_statements(seen.schema, spec), notes)
-    return InitPlan(spec.table, (*statements, *rollups), spec, tuple(notes))
+    return InitPlan(spec.table, (*statements, *rollups), tuple(notes))
 
 
 def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) -> InitPlan:
@@ -113,7 +112,7 @@ def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) ->
         f"{why}: whether {existing.qualified} has all columns of the source is not known; "
         f"its key is taken to be {', '.join(key) or 'none'}. Run init again once the topic holds change events"
     )
-    return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), spec, (note,))
+    return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), (note,))
 
 
 def _own_views(client: Client | None, statements: Sequence[Statement], notes: list[str]) -> list[Statement]:
