@@ -62,10 +62,12 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 # Each worker has its own ClickHouse. See docs/testing.md.
+# The first run compiles all modules once, which each worker would do otherwise.
 # Lint runs beside them; what it finds is shown last and fails the run.
 test: archive engines
 	@$(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 & lint=$$!; \
-	$(WITH_JAVA) $(COMPILED) $(BIN)/pytest -n $(WORKERS) -m "not long"; tests=$$?; \
+	$(WITH_JAVA) $(COMPILED) { [ -d "$$PYTHONPYCACHEPREFIX" ] || $(BIN)/pytest --collect-only -q >/dev/null || true; } && \
+	$(BIN)/pytest -n $(WORKERS) -m "not long"; tests=$$?; \
 	wait $$lint || { cat $(VENV)/lint.log; echo "make lint failed"; exit 1; }; exit $$tests
 
 quick: archive

@@ -20,9 +20,8 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka import LocalKafka
 from tests.real.stand.postgres import PostgreSQL
 from tests.support.hand import postgres
-from tests.support.inline_job import run_inline
 from tests.support.kafka import produce, recorded
-from tests.support.sink import config_file, inside
+from tests.support.sink import config_file, inside, run_inline
 
 __all__ = ["main"]
 

@@ -19,17 +19,17 @@ from hypothesis import settings
 from tests.support.slowest import shown
 
 pytest_plugins = (
+    "tests.support.sink",
     "tests.support.connect",
     "tests.support.endpoint",
     "tests.support.engine",
     "tests.support.frames",
-    "tests.support.hand_tables",
+    "tests.support.hand",
     "tests.support.kafka",
     "tests.support.ledgers",
     "tests.support.native",
-    "tests.support.sink",
     "tests.support.spark",
-    "tests.support.sqlserver_stand",
+    "tests.support.sqlserver_database",
 )
 
 ORDER = ("tests/job/", "tests/kafka/", "tests/real/", "tests/engines/", "tests/integration/", "tests/property/", "")

@@ -24,13 +24,9 @@ from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka import LocalKafka
 from tests.support.endpoint import settings_for
-from tests.support.job_process import JobProcess
 from tests.support.kafka import fresh_topic
-from tests.support.live_job import LiveJob
-from tests.support.rough import RoughShop
-from tests.support.shop import changing
-
-__all__ = ["ENGINES", "kill_all", "struck"]
+from tests.support.live_job import JobProcess, LiveJob
+from tests.support.shop import RoughShop, changing
 
 ENGINES = ("replacing", "sign", "collapsing", "versioned", "append")
 _LONGEST = 120.0

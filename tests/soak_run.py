@@ -30,10 +30,7 @@ from tests.kill_run import struck
 from tests.support.endpoint import settings_for
 from tests.support.kafka import fresh_topic
 from tests.support.lag_plot import plot
-from tests.support.rough import RoughShop
-from tests.support.shop import changing
-
-__all__ = ["soak"]
+from tests.support.shop import RoughShop, changing
 
 ENGINES = ("replacing", "collapsing", "versioned", "append")
 _ON = """

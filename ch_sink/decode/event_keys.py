@@ -19,8 +19,8 @@ from ch_sink.decode.event_form import changes_no_row
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.json.reader import connector_in
 from ch_sink.decode.key_layouts import KeyLayouts
-from ch_sink.decode.mongodb import DocumentKeys, is_document_event, key_column_name, take_key
-from ch_sink.decode.mongodb.columns import IdKind
+from ch_sink.decode.mongodb.columns import DocumentKeys, IdKind, is_document_event, key_column_name
+from ch_sink.decode.mongodb.events import take_key
 from ch_sink.decode.native.library import Joined, library
 from ch_sink.decode.parts import Fault, Mask, Part, fails, of_record, unless_bad
 from ch_sink.errors import DecodeError, StreamFailed, TableError

@@ -16,6 +16,7 @@ from ch_sink.decode.json.layout import ColumnReader, alias, object_decoder, with
 from ch_sink.decode.json.scanned import Programs, column_of
 from ch_sink.decode.native.library import Keep, Member, Members, Skip, library
 from ch_sink.decode.native.scan import Scan
+from ch_sink.decode.parts import UNREADABLE
 from ch_sink.errors import DecodeError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -26,7 +27,6 @@ from ch_sink.types.converter import nullable
 
 NamedColumns = tuple[tuple[str, ...], list[pa.Array]]
 """Names of the key's columns, in the key's order, and their values."""
-_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
 _Fields = tuple[tuple[str, SourceType | None], ...]
 """Fields of a key, with their types if a schema declares them."""
 _KEPT = 256
@@ -44,14 +44,6 @@ class _Layout:
     """The key may be text without quotes (StringConverter)."""
     programs: Programs | None = None
     """Scan the keys, if they are structs."""
-
-
-@dataclass(frozen=True, slots=True)
-class _AvroLayout:
-    """How keys of one Avro schema are decoded."""
-
-    columns: tuple[AvroColumn, ...]
-    primitive: bool
 
 
 class KeyLayouts:
@@ -72,9 +64,9 @@ class KeyLayouts:
         """
         framed = self._of_system(framed, connector)
         if framed.avro is not None:
-            avro = self._avro(framed)
-            arrays = read_keys(framed, avro.columns, payloads, primitive=avro.primitive)
-            return tuple(column.name for column in avro.columns), arrays
+            columns, primitive = self._avro(framed)
+            arrays = read_keys(framed, columns, payloads, primitive=primitive)
+            return tuple(column.name for column in columns), arrays
         return _read_json(self._json(framed, payloads[0]), payloads)
 
     def column(self, name: str) -> Column:
@@ -151,9 +143,10 @@ class KeyLayouts:
         made = self._converter(declared, self.column(name), numbers=numbers)
         decode = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal).decode
         raw_text = made.arrow == pa.binary() and declared is None
-        return _Layout(decode, (ColumnReader(name, _itself, made),), primitive=True, raw_text=raw_text)
+        return _Layout(decode, (ColumnReader(name, lambda value: value, made),), primitive=True, raw_text=raw_text)
 
-    def _avro_layout(self, framed: Framed) -> _AvroLayout:
+    def _avro_layout(self, framed: Framed) -> tuple[list[AvroColumn], bool]:
+        """The columns of Avro's keys of a schema, and whether each key is one value."""
         assert framed.schema is not None
         primitive = framed.schema.kind != "struct"
         found: Mapping[str, tuple[str, SourceType]]
@@ -167,7 +160,7 @@ class KeyLayouts:
             AvroColumn(column, field, self._converter(declared, self.column(column), "avro"))
             for column, (field, declared) in found.items()
         ]
-        return _AvroLayout(tuple(columns), primitive)
+        return columns, primitive
 
     def _converter(
         self, declared: SourceType | None, column: Column, encoding: Encoding = "json", *, numbers: bool = False
@@ -203,7 +196,7 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
         return scanned
     try:
         rows: list[Any] = list(map(decode, payloads))
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         if not layout.raw_text:
             raise DecodeError(f"key: {with_names(str(error))}") from error
         rows = [_text(payload, decode) for payload in payloads]
@@ -235,7 +228,7 @@ def _literals(payload: bytes) -> Any:
     """The key as a plain Python value; None for text without quotes. Raises DecodeError for a broken struct."""
     try:
         return msgspec.json.decode(payload)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         if payload[:1] in (b"{", b"["):
             raise DecodeError(f"key: {error}") from error
         return None
@@ -245,15 +238,11 @@ def _is_number(literal: Any) -> bool:
     return isinstance(literal, int | float) and not isinstance(literal, bool)
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
 def _text(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
     """A key written without quotes (StringConverter)."""
     try:
         return decode(payload)
-    except _UNREADABLE:
+    except UNREADABLE:
         try:
             return payload.decode()
         except UnicodeDecodeError as error:
@@ -277,7 +266,7 @@ def as_written(fields: Sequence[Field], payload: bytes) -> tuple[Field, ...]:
         return tuple(fields)
     try:
         found = msgspec.json.decode(payload)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except UNREADABLE:
         return tuple(fields)
     texts = {name for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else set()
     return tuple(

@@ -98,16 +98,16 @@ def assemble(
     unknown: list[UnknownColumn],
 ) -> ChangeBatch:
     """One batch of all parts. ``offsets`` and ``half`` are those of the chunk's records."""
+    parts = parts or [no_events()]
     order = _order(parts)
-    index = _join([p.source_index for p in parts], order, np.zeros(0, dtype=np.int64))
-    op = _join([p.op for p in parts], order, np.zeros(0, dtype=np.uint8))
+    index, op = (_join([getattr(p, name) for p in parts], order) for name in ("source_index", "op"))
     names = parts[0].names if len(parts) == 1 else list(chain.from_iterable(p.names for p in parts))
     uniform = bool(names) and names.count(names[0]) == len(names)
     distinct = {name: code for code, name in enumerate(dict.fromkeys(names[:1] if uniform else names))}
     codes = np.zeros(len(names), dtype=np.int16)
     if len(distinct) > 1:
         codes[:] = [distinct[name] for name in names]
-    keyed = key_columns and (not parts or any(p.key is not None for p in parts))
+    keyed = key_columns and (not any(map(len, parts)) or any(p.key is not None for p in parts))
     clamped: Counter[str] = Counter()
     for part in parts:
         clamped.update(part.clamped)
@@ -115,17 +115,17 @@ def assemble(
         source_index=index,
         offset=offsets[index],
         op=op,
-        commit=_join([p.commit for p in parts], order, np.zeros((0, 2), dtype=np.uint64)),
-        inner=_join([p.inner for p in parts], order, np.zeros((0, 2), dtype=np.uint64)),
-        has_commit=_join([p.has_commit for p in parts], order, np.zeros(0, dtype=np.bool_)),
-        source_ts=_join([p.source_ts for p in parts], order, np.zeros(0, dtype=np.int64)),
+        commit=_join([p.commit for p in parts], order),
+        inner=_join([p.inner for p in parts], order),
+        has_commit=_join([p.has_commit for p in parts], order),
+        source_ts=_join([p.source_ts for p in parts], order),
         source_name=list(distinct),
         source_code=codes if order is None else codes[order],
         half=_matching(half[index], op),
         key=_columns([p.key or {} for p in parts], parts, key_columns, order) if keyed else None,
         after=_columns([p.after for p in parts], parts, _types(shape.columns), order),
         before=_columns([p.before for p in parts], parts, _types(shape.columns), order) if shape.before else None,
-        has_before=_join([p.has_before for p in parts], order, np.zeros(0, dtype=np.bool_)),
+        has_before=_join([p.has_before for p in parts], order),
         unavailable=_masks([p.unavailable for p in parts], parts, order),
         absent=_masks([p.absent for p in parts], parts, order),
         absent_before=_masks([p.absent_before for p in parts], parts, order),
@@ -137,6 +137,13 @@ def assemble(
         connector=_first_connector(parts),
         null_deletes=_joined_mask([p.null_deletes for p in parts], parts, order),
     )
+
+
+def no_events() -> Part:
+    """A part without events."""
+    none = np.zeros(0, dtype=np.int64)
+    no, words = np.zeros(0, dtype=np.bool_), np.zeros((0, 2), dtype=np.uint64)
+    return Part(none, none.astype(np.uint8), words, words, no, none, [], {}, {}, no, None)
 
 
 def _types(columns: tuple[Column, ...]) -> dict[str, pa.DataType]:
@@ -151,9 +158,7 @@ def _order(parts: list[Part]) -> npt.NDArray[np.intp] | None:
     return None if bool(np.all(index[1:] > index[:-1])) else np.argsort(index, kind="stable")
 
 
-def _join(arrays: list[npt.NDArray[T]], order: npt.NDArray[np.intp] | None, empty: npt.NDArray[T]) -> npt.NDArray[T]:
-    if not arrays:
-        return empty
+def _join(arrays: list[npt.NDArray[T]], order: npt.NDArray[np.intp] | None) -> npt.NDArray[T]:
     joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     return joined if order is None else joined[order]
 
@@ -168,7 +173,7 @@ def _joined_mask(found: list[Mask | None], parts: list[Part], order: npt.NDArray
     if all(mask is None for mask in found):
         return None
     pieces = [np.zeros(len(p), dtype=np.bool_) if mask is None else mask for mask, p in zip(found, parts, strict=True)]
-    return _join(pieces, order, np.zeros(0, dtype=np.bool_))
+    return _join(pieces, order)
 
 
 def _columns(
@@ -183,7 +188,7 @@ def _columns(
             columns[name] if name in columns else pa.nulls(len(part), arrow)
             for columns, part in zip(found, parts, strict=True)
         ]
-        whole = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces) if pieces else pa.nulls(0, arrow)
+        whole = pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
         arrays.append(whole if order is None else whole.take(pa.array(order)))
     return pa.Table.from_arrays(arrays, schema=pa.schema(list(types.items())))
 
@@ -193,7 +198,7 @@ def _masks(found: list[dict[str, Mask]], parts: list[Part], order: npt.NDArray[n
     out: dict[str, Mask] = {}
     for name in names:
         pieces = [masks.get(name, np.zeros(len(p), dtype=np.bool_)) for masks, p in zip(found, parts, strict=True)]
-        mask = _join(pieces, order, np.zeros(0, dtype=np.bool_))
+        mask = _join(pieces, order)
         if mask.any():
             out[name] = mask
     return out

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ch_sink.decode.avro.columns import columns_of
-from ch_sink.decode.avro.events import AvroReader, as_json, no_events
+from ch_sink.decode.avro.events import AvroReader, as_json
 from ch_sink.decode.event_form import FIELDS, WINDOW, Form, Forms, OtherForm, is_signal
 from ch_sink.decode.event_keys import pick
 from ch_sink.decode.framing import Framed
@@ -18,7 +18,7 @@ from ch_sink.decode.json.columns import meta
 from ch_sink.decode.json.flat_layout import HeaderFields, block_types, flat_connector, flattened
 from ch_sink.decode.json.flat_reader import FlatReader, missing_position
 from ch_sink.decode.json.reader import JsonReader
-from ch_sink.decode.parts import Fault, Part, Read, as_places, each
+from ch_sink.decode.parts import Fault, Part, Read, as_places, each, no_events
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.change import Headers, Op, Records, Skipped
 from ch_sink.model.policy import Policy, TopicProfile

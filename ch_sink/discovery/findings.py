@@ -16,7 +16,7 @@ from ch_sink.clickhouse import (
     stored_and_read,
 )
 from ch_sink.config import Config
-from ch_sink.decode.mongodb import is_document_source
+from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.discovery.connector_findings import (
     change_findings,
     flattened_finding,

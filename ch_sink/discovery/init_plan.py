@@ -25,7 +25,7 @@ from ch_sink.discovery.servers import expect_same_engine
 from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
 from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, TableError, TableNotFound
-from ch_sink.merge import version_column
+from ch_sink.merge.resolved import version_column
 from ch_sink.order.version import layout_for
 from ch_sink.table.checks import Finding, deletes_finding
 from ch_sink.table.ddl import Statement, init_statements, made_table, own_rows

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from ch_sink.config import Config
 from ch_sink.decode.avro.columns import columns_of
-from ch_sink.decode.mongodb import is_document_source
+from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.discovery.connector_findings import Marks, Obstacle, marks_of, obstacle
 from ch_sink.discovery.job_topics import records_of_table
 from ch_sink.discovery.sample import flattened_deletes, sample_schema, unreadable

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ch_sink.clickhouse import Client
-from ch_sink.decode.mongodb import DocumentTable
+from ch_sink.decode.mongodb.columns import DocumentTable
 from ch_sink.discovery.sample_rows import RawImages, decoded, row_events
 from ch_sink.errors import ChSinkError, ClickHouseError, TableError
 from ch_sink.model.change import Records
@@ -26,7 +26,7 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column, ValuePolicy, Years
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import nullable
-from ch_sink.types.literals import Modes
+from ch_sink.types.literals import tick_digits
 from ch_sink.types.sql import columns_in, literal, quote
 
 Literals = Mapping[str, Sequence[bytes]]
@@ -279,7 +279,7 @@ def _tick_advice(
             continue
         ticks = [int(text) for text in literals.get(column.name, ()) if text.lstrip(b"-").isdigit() and int(text)]
         units = {digits for digits in _TICKS if ticks and all(_is_plausible(tick, digits) for tick in ticks)}
-        if units and Modes.of(policy).tick_digits(target) not in units:
+        if units and tick_digits(target, policy.time_precision) not in units:
             wrong[column] = units
         elif units:
             right.append(units)

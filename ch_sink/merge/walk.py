@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ch_sink.decode.mongodb import is_document_source
+from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.merge.dependent import Dependent, EventLists, apply_updates
 from ch_sink.merge.resolved import OUTRANKED, UNSET, Resolved, Scope, Swapped
 from ch_sink.model.change import BadRecord, HandoverId, Op

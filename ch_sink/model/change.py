@@ -228,6 +228,8 @@ class ChangeBatch:
 
 
 Masks = dict[str, npt.NDArray[np.bool_]]
+_BY_EVENT = tuple("source_index offset op commit inner has_commit source_ts source_code half has_before".split())
+"""Fields of a batch that are arrays of one entry, or one row, for each event."""
 
 
 def head(batch: ChangeBatch, place: int, offset: int) -> ChangeBatch:
@@ -250,19 +252,10 @@ def event_range(batch: ChangeBatch, start: int, end: int) -> ChangeBatch:
     part = slice(start, end)
     return replace(
         batch,
-        source_index=batch.source_index[part],
-        offset=batch.offset[part],
-        op=batch.op[part],
-        commit=batch.commit[part],
-        inner=batch.inner[part],
-        has_commit=batch.has_commit[part],
-        source_ts=batch.source_ts[part],
-        source_code=batch.source_code[part],
-        half=batch.half[part],
+        **{name: getattr(batch, name)[part] for name in _BY_EVENT},
         key=None if batch.key is None else batch.key.slice(start, end - start),
         after=batch.after.slice(start, end - start),
         before=None if batch.before is None else batch.before.slice(start, end - start),
-        has_before=batch.has_before[part],
         unavailable=_masks(batch.unavailable, part),
         absent=_masks(batch.absent, part),
         absent_before=_masks(batch.absent_before, part),

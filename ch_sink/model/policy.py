@@ -126,16 +126,7 @@ class Policy:
     columns: ColumnPolicy = ColumnPolicy()
 
 
-_GROUPS: dict[str, type[Any]] = {
-    "values": ValuePolicy,
-    "events": EventPolicy,
-    "keys": KeyPolicy,
-    "documents": DocumentPolicy,
-    "versions": VersionPolicy,
-    "changes": ChangePolicy,
-    "table": TablePolicy,
-    "columns": ColumnPolicy,
-}
+_GROUPS: dict[str, type[Any]] = {group.name: type(getattr(Policy(), group.name)) for group in fields(Policy)}
 _FLAT_NAMES = {
     ("events", "form"): "events",
     ("keys", "columns"): "key_columns",

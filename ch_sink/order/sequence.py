@@ -206,23 +206,22 @@ def strategy_for(policy: VersionPolicy, default: str, layout: Layout) -> str:
         StreamFailed: the configured strategy does not fit the version column.
     """
     wanted = policy.strategy
-    if layout.kind == "narrow":
-        if wanted in ("source_position", "source_time"):
-            raise StreamFailed(
-                f"version.strategy: {wanted} does not fit a {layout.clickhouse_type} version column",
-                hint="Leave version.strategy out (kafka_offset is used there) or use a UInt128 column.",
-            )
-        return "kafka_offset"
-    if layout.kind == "time":
-        if wanted not in ("auto", "source_time"):
-            raise StreamFailed(
-                f"version.strategy: {wanted} does not fit a {layout.clickhouse_type} version column",
-                hint="Use version.strategy: source_time, or a UInt128 column.",
-            )
-        return "source_time"
-    if wanted == "source_time":
+    fitting, hint = _FITTING[layout.kind]
+    if wanted != "auto" and wanted not in fitting:
         raise StreamFailed(
-            f"version.strategy: source_time does not fit a {layout.clickhouse_type} version column",
-            hint="Leave version.strategy out, or use a DateTime64 column.",
+            f"version.strategy: {wanted} does not fit a {layout.clickhouse_type} version column", hint=hint
         )
+    if len(fitting) == 1:
+        return fitting[0]
     return default if wanted == "auto" else wanted
+
+
+_FITTING = {
+    "wide": (("source_position", "kafka_offset"), "Leave version.strategy out, or use a DateTime64 column."),
+    "narrow": (
+        ("kafka_offset",),
+        "Leave version.strategy out (kafka_offset is used there) or use a UInt128 column.",
+    ),
+    "time": (("source_time",), "Use version.strategy: source_time, or a UInt128 column."),
+}
+"""Of each kind of version column: the strategies that fit it, and what to do about others."""

@@ -12,19 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
-from ch_sink.merge import (
-    Changes,
-    LeftOpen,
-    Merged,
-    Resolved,
-    handed_rows,
-    merge_append,
-    merge_collapsing,
-    merge_multiset,
-    merge_replacing,
-    resolve,
-)
-from ch_sink.merge.resolved import factorize
+from ch_sink.merge.append import Changes, merge_append, merge_multiset
+from ch_sink.merge.collapsing import merge_collapsing
+from ch_sink.merge.dependent import LeftOpen
+from ch_sink.merge.replacing import merge_replacing
+from ch_sink.merge.resolve import handed_rows, resolve
+from ch_sink.merge.resolved import Merged, Resolved, factorize
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import to_int

@@ -7,7 +7,7 @@ from functools import partial
 import pyarrow as pa
 
 from ch_sink.errors import StreamFailed, TableError
-from ch_sink.merge import Scope, System, version_column
+from ch_sink.merge.resolved import Scope, System, version_column
 from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
 from ch_sink.order import Layout, layout_for, strategy_for

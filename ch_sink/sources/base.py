@@ -49,8 +49,6 @@ class Columns(Protocol):
 
 Blocks = Sequence[Any] | Columns
 """Decoded ``source`` blocks."""
-
-
 Strategy = Literal["source_position", "kafka_offset", "stated"]
 """What orders a source's changes unless the configuration says otherwise. ``stated``: what each of them states."""
 

@@ -17,9 +17,9 @@ from ch_sink.clickhouse import Client
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.decode.avro.columns import columns_of
 from ch_sink.decode.chosen import masked, source_view, unmasked
-from ch_sink.decode.mongodb import DocumentTable
+from ch_sink.decode.mongodb.columns import DocumentTable
 from ch_sink.errors import DecodeError, SourceError, StreamFailed, TableError
-from ch_sink.merge import version_column
+from ch_sink.merge.resolved import version_column
 from ch_sink.model.counts import counted
 from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.observe.logs import Step

@@ -24,7 +24,7 @@ from ch_sink.clickhouse.lookup import max_version
 from ch_sink.config import Config
 from ch_sink.discovery.wiring import topic_offsets
 from ch_sink.errors import ChSinkError, StreamFailed
-from ch_sink.merge import version_column
+from ch_sink.merge.resolved import version_column
 from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.order import State

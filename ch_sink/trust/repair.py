@@ -9,7 +9,7 @@ from typing import Any
 from ch_sink.clickhouse import EVERY_TYPE, await_earlier_inserts
 from ch_sink.clickhouse.lookup import max_version
 from ch_sink.errors import StreamFailed
-from ch_sink.merge import version_column
+from ch_sink.merge.resolved import version_column
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsEdited, TableRefilled
 from ch_sink.stream.rollback import lacking

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ch_sink.merge import version_column
+from ch_sink.merge.resolved import version_column
 from ch_sink.order import State, is_one_of_several, layout_for
 from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target

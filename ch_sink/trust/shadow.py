@@ -15,7 +15,7 @@ from ch_sink.clickhouse import EVERY_TYPE, Client
 from ch_sink.clickhouse.client import connect
 from ch_sink.clickhouse.replicas import AnsweredElsewhere
 from ch_sink.errors import ChSinkError, StreamFailed
-from ch_sink.merge import version_column
+from ch_sink.merge.resolved import version_column
 from ch_sink.stream.claims import born
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.trust.sides import KEY

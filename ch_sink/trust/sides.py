@@ -6,7 +6,7 @@ Two tables of one shape are compared by these hashes alone, so the same expressi
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ch_sink.merge import version_column
+from ch_sink.merge.resolved import version_column
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.views import partitions_apart
 from ch_sink.types.chtype import parse_type, text_in_utc

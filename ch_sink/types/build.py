@@ -14,15 +14,13 @@ from ch_sink.types.column import WIDE, WIDE_YEARS, Column, ValuePolicy, Years, c
 from ch_sink.types.connect import SourceType, propagated_type
 from ch_sink.types.converter import Converter, Encoding, PlaceholderColumn, placeholder
 from ch_sink.types.families import Context, convert, reading_of
-from ch_sink.types.literals import Encoded, Modes, Reading, Shape, reading
+from ch_sink.types.literals import Encoded, Reading, Shape, reading
 from ch_sink.types.sql import Kind, columns_in, tokenize
 
 _KNOW_IT = ("String", "JSON", "Array", "Map", "Tuple", "Nested", "SimpleAggregateFunction")
 """Targets whose converters know the placeholder themselves."""
 _NEVER_OMITTED = ("io.debezium.data.Uuid", "io.debezium.time.ZonedTime")
 """Types whose values are never long enough to be left out."""
-
-
 _GUESSES = frozenset(("boolean", "int64", "float64", "string", "struct"))
 
 
@@ -53,19 +51,12 @@ def converter(
         if found is not None and noted is not None and WIDE in noted.parameters and WIDE not in found.parameters:
             # Only the table knows that its column was made wide.
             found = replace(found, parameters=(*found.parameters, WIDE))
-        context = Context(
-            encoding,
-            policy.out_of_range,
-            years,
-            placeholder(policy.placeholder) if omits else None,
-            numbers,
-            Modes.of(policy),
-        )
+        context = Context(encoding, policy, years, placeholder(policy.placeholder) if omits else None, numbers)
         if source is None and found is not None and _contradicts(found, target, context):
             found = None
-        if found is not None and _is_encoded(found, context.modes, declared=source is not None):
+        if found is not None and _is_encoded(found, policy.binary_handling, declared=source is not None):
             binary = SourceType("bytes", parameters=found.parameters)
-            return Encoded(_whole_column(reading(binary), target, context), context.modes.binary)
+            return Encoded(_whole_column(reading(binary), target, context), policy.binary_handling)
         return _whole_column(reading_of(found, target, context), target, context)
     except TableError as error:
         raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
@@ -94,7 +85,7 @@ def ignores_comment(column: Column, policy: ValuePolicy) -> bool:
         target = parse_type(column.type).bare
     except TableError:
         return False
-    context = Context("json", policy.out_of_range, WIDE_YEARS, None, False, Modes.of(policy))
+    context = Context("json", policy, WIDE_YEARS, None, False)
     return _contradicts(noted, target, context)
 
 
@@ -124,13 +115,13 @@ def _whole_column(read: Reading, target: ChType, context: Context) -> Converter:
     return PlaceholderColumn(made, known.is_bytes) if form is Shape.BYTES else made
 
 
-def _is_encoded(source: SourceType, modes: Modes, *, declared: bool) -> bool:
+def _is_encoded(source: SourceType, mode: str, *, declared: bool) -> bool:
     """Whether a binary column arrives as text in one of the modes of ``binary.handling.mode``."""
-    if modes.binary == "bytes" or source.name is not None:
+    if mode == "bytes" or source.name is not None:
         return False
     if source.kind == "bytes":
         # With a schema bytes are bytes, whatever the mode: the connector would have declared a text.
-        return not declared and modes.binary != "base64"
+        return not declared and mode != "base64"
     return source.kind == "string" and propagated_type(source).is_binary
 
 

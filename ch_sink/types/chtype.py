@@ -158,6 +158,7 @@ def _parts(tokens: list[Token]) -> list[list[Token]]:
     return [part for part in parts if part]
 
 
+_NEVER_NULL = ("Array", "Map", "Tuple", "Nested", "JSON", "Object", "Variant", "Dynamic", "Point")
 _COMPOSED = ("Array", "Map", "Tuple", "Nullable")
 _OPAQUE = ("JSON", "Object", "Dynamic", "Variant", "LowCardinality")
 """Types that a CAST may change, or that a profile may not allow in one."""
@@ -198,17 +199,13 @@ def widened(old: str, new: str, *, may_be_nullable: bool = True) -> str | None:
     before, after = parse_type(old), parse_type(new)
     base = _wider(before.bare, after.bare)
     inner = base or _text_of_bare(old)
-    nullable = before.nullable or (after.nullable and may_be_nullable and _can_be_null(before.bare))
+    nullable = before.nullable or (after.nullable and may_be_nullable and before.bare.name not in _NEVER_NULL)
     if base is None and (nullable == before.nullable or not _same_family(before.bare, after.bare)):
         return None
     text = f"Nullable({inner})" if nullable else inner
     if before.name == "LowCardinality":
         text = f"LowCardinality({text})"
     return None if parse_type(text) == before else text
-
-
-def _can_be_null(tree: ChType) -> bool:
-    return tree.name not in ("Array", "Map", "Tuple", "Nested", "JSON", "Object", "Variant", "Dynamic", "Point")
 
 
 def _text_of_bare(text: str) -> str:

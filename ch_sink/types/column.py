@@ -51,8 +51,6 @@ class Years:
 
 
 WIDE_YEARS = Years()
-
-
 PLACEHOLDER = "__debezium_unavailable_value"
 
 
@@ -77,19 +75,11 @@ class ValuePolicy:
 
 WIDE = ("ch_sink.wide", "true")
 """Schema parameter of a temporal column whose sampled values go beyond Date32 and DateTime64."""
-
-
 DIGITS = "ch_sink.digits"
 """Schema parameter of an ISO date-time column: sub-second digits of its sampled values, where six are too few."""
-
-
 DOCUMENT = ("ch_sink.document", "true")
 """Schema parameter of the column that holds a whole document."""
-
-
 _CONNECT = "org.apache.kafka.connect.data."
-
-
 _TEMPORAL = {
     "io.debezium.time.Date": "Date32",
     "io.debezium.time.IsoDate": "Date32",
@@ -99,21 +89,11 @@ _TEMPORAL = {
     "io.debezium.time.MicroTimestamp": "DateTime64(6, 'UTC')",
     "io.debezium.time.NanoTimestamp": "DateTime64(9, 'UTC')",
 }
-
-
 ISO = ("io.debezium.time.ZonedTimestamp", "io.debezium.time.IsoTimestamp")
 """Date-times sent as text, of any precision."""
-
-
 _LABELS = ("io.debezium.data.Enum", "io.debezium.data.EnumSet")
-
-
 _POINT = "io.debezium.data.geometry.Point"
-
-
 _JSON = "io.debezium.data.Json"
-
-
 JsonType = Literal["String", "JSON"]
 
 
@@ -142,8 +122,6 @@ class TypeChoices:
 
 
 _DEFAULT = TypeChoices()
-
-
 _KINDS = {
     "int8": "Int8",
     "int16": "Int16",

@@ -10,7 +10,7 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.types import nested, scalars, temporal
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of, integer_bounds
 from ch_sink.types.chtype import ChType
-from ch_sink.types.column import Years
+from ch_sink.types.column import ValuePolicy, Years
 from ch_sink.types.connect import SourceType, propagated_type
 from ch_sink.types.converter import Converter, Encoding, OutOfRange, PerValue, Placeholder, Reaction, shown
 from ch_sink.types.decimals import (
@@ -22,7 +22,7 @@ from ch_sink.types.decimals import (
     read_variable,
     rescale,
 )
-from ch_sink.types.literals import Modes, Reading, Shape, infer, reading
+from ch_sink.types.literals import Reading, Shape, infer, reading
 from ch_sink.types.nested import AnyBranch, takes_branches
 from ch_sink.types.scalars import Either, SchemalessFlags, SchemalessIntegers
 from ch_sink.types.temporal import Linear, fit, wide_integer
@@ -36,17 +36,20 @@ class Context:
     """What holds for every part of a column."""
 
     encoding: Encoding
-    reaction: Reaction
+    policy: ValuePolicy
     years: Years
     known: Placeholder | None
     numbers: bool
     """JSON has decimals as numbers."""
-    modes: Modes
+
+    @property
+    def reaction(self) -> Reaction:
+        return self.policy.out_of_range
 
 
 def reading_of(source: SourceType | None, target: ChType, context: Context) -> Reading:
     """The form of a declared type's literals, else what the target suggests."""
-    return infer(target, context.modes) if source is None else reading(source, numbers=context.numbers)
+    return infer(target, context.policy) if source is None else reading(source, numbers=context.numbers)
 
 
 def convert(read: Reading, target: ChType, context: Context) -> Converter:

@@ -78,11 +78,7 @@ class Reading:
 
 
 _C = "org.apache.kafka.connect.data."
-
-
 _T = "io.debezium.time."
-
-
 _NAMED: dict[str, tuple[Shape, Any, int]] = {
     _T + "Date": (Shape.DAYS, int, 0),
     _C + "Date": (Shape.DAYS, int, 0),
@@ -104,11 +100,7 @@ _NAMED: dict[str, tuple[Shape, Any, int]] = {
     "io.debezium.data.geometry.Geometry": (Shape.GEOMETRY, GeometryLiteral, 0),
     "io.debezium.data.geometry.Geography": (Shape.GEOMETRY, GeometryLiteral, 0),
 }
-
-
 _TEXTS = frozenset(("String", "FixedString"))
-
-
 _ONLY: dict[str, frozenset[str]] = {
     # Texts with a meaning that no other column has.
     _T + "ZonedTime": _TEXTS | {"Time", "Time64"},
@@ -119,8 +111,6 @@ _ONLY: dict[str, frozenset[str]] = {
     "io.debezium.data.Tsvector": _TEXTS,
     "io.debezium.data.Json": _TEXTS | {"JSON", "Array", "Map", "Tuple", "Nested"},
 }
-
-
 _BY_KIND: dict[str, tuple[Shape, Any]] = {
     "int8": (Shape.INTEGER, int),
     "int16": (Shape.INTEGER, int),
@@ -135,8 +125,6 @@ _BY_KIND: dict[str, tuple[Shape, Any]] = {
     "map": (Shape.MAP, dict),
     "struct": (Shape.STRUCT, msgspec.Raw),
 }
-
-
 _LONGEST_BITS = 83_886_080
 """PostgreSQL's longest BIT(n)."""
 
@@ -173,47 +161,35 @@ def _fixed_length(source: SourceType) -> int:
     return 0 if propagated_type(source).word == "VARBIT" or length > _LONGEST_BITS else length
 
 
-@dataclass(frozen=True, slots=True)
-class Modes:
-    """``decimal.handling.mode``, ``binary.handling.mode`` and ``time.precision.mode`` of the connector."""
+def tick_digits(target: ChType, mode: str) -> int:
+    """Sub-second digits of the integers for a date-time or time column; ``mode``: ``time.precision.mode``.
 
-    decimal: str = "precise"
-    binary: str = "bytes"
-    time: str = "adaptive"
-
-    @staticmethod
-    def of(policy: ValuePolicy) -> "Modes":
-        return Modes(policy.decimal_handling, policy.binary_handling, policy.time_precision)
-
-    def tick_digits(self, target: ChType) -> int:
-        """Sub-second digits of the integers for a date-time or time column.
-
-        The adaptive modes send milliseconds for columns of up to three digits, then micro- and nanoseconds.
-        """
-        if self.time == "adaptive_time_microseconds" and target.name in ("Time", "Time64"):
-            return 6
-        adaptive = 3 if target.precision <= 3 else 6 if target.precision <= 6 else 9
-        return _TICKS.get(self.time, adaptive)
+    The adaptive modes send milliseconds for columns of up to three digits, then micro- and nanoseconds.
+    """
+    if mode == "adaptive_time_microseconds" and target.name in ("Time", "Time64"):
+        return 6
+    adaptive = 3 if target.precision <= 3 else 6 if target.precision <= 6 else 9
+    return _TICKS.get(mode, adaptive)
 
 
-def infer(target: ChType, modes: Modes) -> Reading:
+def infer(target: ChType, policy: ValuePolicy) -> Reading:
     """The form that schemaless literals of a column most likely have: what a connector in these modes sends."""
     name = target.name
     if name in INTEGERS or name in WIDE_INTEGERS or name in ("Time", "Time64"):
         if name.startswith("Time"):
-            return Reading(Shape.TIME, int | str, modes.tick_digits(target), guessed=True)
+            return Reading(Shape.TIME, int | str, tick_digits(target, policy.time_precision), guessed=True)
         extra: Any = int | bool if name in ("Int8", "UInt8") else int | bytes if name == "UInt64" else int
         return Reading(Shape.INTEGER, extra, guessed=extra is not int)
     if name.startswith("Float"):
         return Reading(Shape.FLOAT, float | str, guessed=True)
-    if name == "Decimal" and modes.decimal == "string":
+    if name == "Decimal" and policy.decimal_handling == "string":
         return Reading(Shape.TEXT, str, guessed=True)
     if name == "Decimal":
         return Reading(Shape.DECIMAL, Any, target.scale, guessed=True)
     if name in ("Date", "Date32"):
         return Reading(Shape.DAYS, int | str, guessed=True)
     if name in ("DateTime", "DateTime64"):
-        return Reading(Shape.TICKS, int | str, modes.tick_digits(target), guessed=True)
+        return Reading(Shape.TICKS, int | str, tick_digits(target, policy.time_precision), guessed=True)
     if name == "Bool":
         return Reading(Shape.BOOLEAN, bool | int, guessed=True)
     if name in ("UUID", "Enum8", "Enum16", "IPv4", "IPv6", "FixedString"):
@@ -226,7 +202,7 @@ def infer(target: ChType, modes: Modes) -> Reading:
     if name == "Map":
         return Reading(Shape.MAP, dict, source=SourceType("map", items=None), guessed=True)
     if name == "Tuple" and len(target.items) == 1 and target.items[0].bare.name in ("Array", "Map"):
-        return infer(target.items[0].bare, modes)
+        return infer(target.items[0].bare, policy)
     if name == "Tuple":
         return Reading(
             Shape.STRUCT,

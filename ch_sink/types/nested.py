@@ -186,11 +186,8 @@ def struct_wire(names: tuple[str, ...], parts: list[Converter]) -> Any:
             "StructLiteral", fields, rename=dict(zip((f[0] for f in fields), names, strict=True)), gc=False
         )
     except ValueError:  # a name with a quote, a backslash or a control character
-        return _typed_dict({name: wire for name, (_, wire, _) in zip(names, fields, strict=True)})
-
-
-def _typed_dict(members: dict[str, Any]) -> Any:
-    return TypedDict("StructLiteral", members, total=False)  # type: ignore[operator]
+        members = {name: wire for name, (_, wire, _) in zip(names, fields, strict=True)}
+        return TypedDict("StructLiteral", members, total=False)  # type: ignore[operator]
 
 
 def pairs_wire(keys: Converter, items: Converter) -> Any:

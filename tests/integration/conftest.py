@@ -11,6 +11,8 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from tests.support.endpoint import settings_for
 from tests.support.state_tables import create_statement
 
+pytest.register_assert_rewrite("tests.support.command_plans")
+
 _numbers = count(1)
 
 CLUSTER = """<clickhouse>

@@ -6,6 +6,7 @@ A sequence that fails is shortened and printed as a Plan, which ``run`` repeats.
 import pytest
 
 from ch_sink.clickhouse import Client
+from tests.support.choose import some
 from tests.support.machine_run import Plan, drawn, run, shortened
 
 pytestmark = pytest.mark.integration
@@ -31,7 +32,7 @@ def test_a_sequence_that_failed_once(client: Client, plan: Plan) -> None:
     assert not run(client, plan).failure
 
 
-@pytest.mark.parametrize("seed", [200, 208, 215, 301, 302, 2001])
+@pytest.mark.parametrize("seed", some([(n,) for n in (200, 208, 215, 301, 302, 2001)], [(208,), (215,), (2001,)]))
 def test_a_random_sequence(client: Client, seed: int) -> None:
     _expect_good(client, seed)
 

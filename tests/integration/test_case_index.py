@@ -8,7 +8,7 @@
 | 04 | rotation, RESET, failover | test_cases, test_explain; unit/order/test_sequence |
 | 05 | a crash between insert and commit | test_cases, test_busy, test_explain; kafka/test_kills, job/test_job |
 | 06 | a collapsing update cancels exactly the stored row | test_cases, test_explain |
-| 07 | key changes, swaps | test_cases, test_busy, test_explain, test_explain_after_commands |
+| 07 | key changes, swaps | test_cases, test_busy, test_explain |
 | 08 | deletes | test_cases, test_explain |
 | 09 | unavailable values | test_cases, test_recorded, test_explain |
 | 10 | truncates | test_cases, test_explain; unit/pipeline/test_plan_truncate |

@@ -9,16 +9,20 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Floor
 from ch_sink.order import State
 from tests.support.choose import each_value
-from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
-from tests.support.hand_tables import (
+from tests.support.hand import (
     COLLAPSING,
     ENGINES,
+    PLACEHOLDER,
+    Event,
     Make,
     delete,
     each_collapsing,
     each_engine,
     insert,
     key,
+    key_change,
+    mysql,
+    postgres,
     row,
     signs,
     update,

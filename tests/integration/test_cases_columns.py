@@ -4,8 +4,7 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
-from tests.support.hand import HandFed, mysql
-from tests.support.hand_tables import COLLAPSING, Make, delete, each_engine, insert, key, row, signs, update
+from tests.support.hand import COLLAPSING, HandFed, Make, delete, each_engine, insert, key, mysql, row, signs, update
 
 pytestmark = pytest.mark.integration
 

@@ -13,8 +13,7 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
 from tests.support.choose import each_value
 from tests.support.endpoint import settings_for
-from tests.support.hand import Event, HandFed
-from tests.support.hand_tables import COLLAPSING, ENGINES, Make, delete, insert, row, signs, update
+from tests.support.hand import COLLAPSING, ENGINES, Event, HandFed, Make, delete, insert, row, signs, update
 from tests.support.proxy import FaultyProxy
 
 pytestmark = pytest.mark.integration

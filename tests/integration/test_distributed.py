@@ -15,8 +15,21 @@ from ch_sink.table.model import Family
 from tests.support.busy import decimal_and_time
 from tests.support.choose import some
 from tests.support.fixtures import topic_of
-from tests.support.hand import PLACEHOLDER, HandFed, postgres
-from tests.support.hand_tables import COLLAPSING, ENGINES, OWN, delete, each_engine, insert, key, row, signs, update
+from tests.support.hand import (
+    COLLAPSING,
+    ENGINES,
+    OWN,
+    PLACEHOLDER,
+    HandFed,
+    delete,
+    each_engine,
+    insert,
+    key,
+    postgres,
+    row,
+    signs,
+    update,
+)
 from tests.support.kills import Kill
 from tests.support.recorded import equal
 from tests.support.stream import Feed, make_table, schema_of

@@ -16,10 +16,9 @@ from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
 from ch_sink.types.connect import Field, RowSchema, SourceType
-from tests.support.hand import Event, mysql
+from tests.support.hand import APPEND, ENGINES, OWN, Event, key, mysql
 from tests.support.hand_commands import Hand, each_of, made
 from tests.support.hand_steps import Rows, empty, lose
-from tests.support.hand_tables import APPEND, ENGINES, OWN, key
 
 pytestmark = pytest.mark.integration
 

@@ -10,13 +10,22 @@ import pytest
 from ch_sink.clickhouse import Client, execute
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import StreamFailed
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.ports import DeadLetter, FinishedRange, RowsEdited
 from ch_sink.trust import one_key as procedure
+from ch_sink.trust import purge
 from ch_sink.trust.one_key import erased
 from ch_sink.trust.own_tables import OwnTables, delete_rows
+from ch_sink.trust.purge import purged
 from ch_sink.trust.subject import Subject
 from tests.support.busy import ENGINES, feed_of
+from tests.support.hand import OWN, Event, delete, insert, row
+from tests.support.hand_commands import MARKING, each_of, final_by_default, hand, made
+from tests.support.hand_steps import (
+    EVENTS,
+    lose,
+)
 from tests.support.kills import Killed
 from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
@@ -155,3 +164,54 @@ def test_what_would_come_back_at_once_is_refused(client: Client, database: str) 
         erased(subject, own, {"id": 1}, apply=True)
     with pytest.raises(StreamFailed, match="does not fit"):
         erased(subject, own, {**key, "id": "x"}, apply=True)
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_user_who_reads_with_final_by_default(
+    client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FINAL hides marks and what is below them: tables looked as if they were taken back, and nothing was purged."""
+    events = [*EVENTS[:2], delete(row(2, "b"), 130)]
+    it = hand(final_by_default(client), database, engine, events)
+    it.read((0, 2), (0, 3))
+    it.read_all()
+    it.topic([*events, insert(4, "d", 140)])
+    it.read((0, 4))
+    steps: list[str] = []
+
+    def removed(client: Client, table: str, condition: str) -> None:
+        # Subqueries of a mutation have the settings of the server's default profile.
+        sql = f"SELECT count() AS n FROM (SELECT * FROM {table} SETTINGS final = 0) WHERE {condition}"
+        steps.append(str(client.rows(sql, settings={"final": 1})[0]["n"]))
+        delete_rows(client, table, condition)
+
+    monkeypatch.setattr(purge, "delete_rows", removed)
+    assert purged(it.subject, it.own, {0: 4}, apply=True, settle=0.0).rows == 2
+    assert (steps, [r[0] for r in it.stored()]) == (["1", "1"], [1, 4])
+
+
+def test_an_erasure_names_dead_letters_that_have_no_key(client: Client, database: str) -> None:
+    """Configured columns are the key: what cannot be read may be of any row."""
+    poison = Event(None, {**(EVENTS[0].value or {}), "after": {"id": "secret", "v": "a"}})
+    events = [Event(None, e.value) for e in (*EVENTS[:2], delete(row(1, "a"), 120))]
+    chosen = policy_of(key_columns=("id",))
+    it = made(client, database, OWN["replacing"], chosen, [[events[0], poison, *events[1:]]])
+    it.read((0, 4))
+    assert (it.view(), it.feed.letters) == ([(2, "b")], 1)
+    remains = erased(it.subject, it.own, {"id": 1}, apply=True).remains
+    assert remains[-1].startswith("1 dead letter without a Kafka key may belong to any row")
+
+
+def test_rows_of_another_stream_do_not_count_as_left_by_an_erasure(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", [*EVENTS, delete(row(5, "e"), 150)])
+    it.read((0, 2), (0, 6))
+    client.command(
+        f"INSERT INTO {database}.t SELECT 100, 'o', _version + toUInt128(1152921504606846976), 0 "
+        f"FROM {database}.t WHERE id = 4 LIMIT 1"
+    )
+    erased(replace(it.subject, condition="id < 100"), it.own, {"id": 5}, apply=True)
+    results = list(it.feed.book._book.results)
+    lose(it, 100)  # the other stream erases its row
+    it.read_all()
+    assert [r for r in it.stored() if r[0] == 5] == []
+    assert it.feed.book._book.results == results

@@ -9,15 +9,37 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.decode import Decoder
 from ch_sink.errors import StreamFailed
+from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
+from ch_sink.trust.biography import Biography
 from ch_sink.trust.biography import Event as Explained
 from ch_sink.trust.key import wanted_key
-from ch_sink.trust.one_key import Reading, biography, stored_rows
+from ch_sink.trust.one_key import Reading, biography, erased, life_of, stored_rows
 from ch_sink.trust.own_tables import Noted
-from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, mysql, postgres
-from tests.support.hand_tables import APPEND, WINDOW, Make, delete, each_collapsing, insert, key, row, update
+from tests.support.hand import (
+    APPEND,
+    COLLAPSING,
+    ENGINES,
+    OWN,
+    PLACEHOLDER,
+    WINDOW,
+    Event,
+    HandFed,
+    Make,
+    delete,
+    each_collapsing,
+    insert,
+    key,
+    key_change,
+    mysql,
+    postgres,
+    row,
+    update,
+)
+from tests.support.hand_commands import MARKING, Hand, each_of, made
+from tests.support.hand_steps import BIG, lettered, retried, widen
 
 pytestmark = pytest.mark.integration
 
@@ -293,3 +315,71 @@ def test_a_key_that_the_events_do_not_have_is_named(make: Make) -> None:
     fed.feed([insert(1, "a", 500)])
     with pytest.raises(StreamFailed, match="no key column 'nothing'"):
         explained(fed, {"nothing": 1})
+
+
+def rules_of_key(it: Hand, id_: int = 1, **more: Any) -> list[tuple[int, str]]:
+    return [(e.offset, e.rule) for e in life_of(it.subject, it.own, Biography({"id": id_, **more})).events]
+
+
+@each_of("engine", (*MARKING, *COLLAPSING), "replacing")
+def test_a_part_of_a_key_shows_each_key_by_itself(client: Client, database: str, engine: str) -> None:
+    clause, own = OWN[engine]
+
+    def event(op: str, part: int, v: str, pos: int) -> Event:
+        return mysql(op, {"id": 1, "part": part}, None, row(1, v, part=part), pos)
+
+    events = [event("c", 1, "a", 100), event("c", 2, "b", 110), event("u", 1, "aa", 120)]
+    it = made(client, database, (clause, f"part Int64, {own}"), policy_of(), [events], "ORDER BY (id, part)")
+    it.read((0, 3))
+    assert rules_of_key(it) == [(0, "superseded"), (1, "newer"), (2, "newer")]
+    assert rules_of_key(it, part=2) == [(1, "newer")]
+
+
+@each_of("engine", ENGINES, "sign")
+def test_a_key_of_which_no_record_can_be_read(client: Client, database: str, engine: str) -> None:
+    """Its letters are shown, and go when it is erased."""
+    poison = [Event(key(i), {**(insert(i, "a", 90).value or {}), "after": {"id": "none"}}) for i in (1, 2)]
+    it = lettered(client, database, engine, [poison[0], insert(3, "a", 100, n=7), poison[1]])
+    it.read((0, 3))
+    assert it.feed.letters == 2
+    assert rules_of_key(it) == [(0, "dead letter")]
+    assert rules_of_key(it, 4) == []
+    erased(it.subject, it.own, key(1), apply=True)
+    assert [x.letter.offset for x in it.feed.letters_of.list(10)] == [2]
+
+
+@each_of("engine", ENGINES, "replacing")
+def test_a_key_with_an_added_column_of_which_no_record_can_be_read(client: Client, database: str, engine: str) -> None:
+    clause, own = OWN[engine]
+    added = ColumnPolicy(add=(("_from", "'a'"),), source=("_from",))
+    policy = replace(policy_of(on_bad_record="dead_letter"), columns=added)
+    poison = [Event(key(i), {**(insert(i, "a", 90).value or {}), "after": {"id": "none"}}) for i in (1, 2)]
+    it = made(client, database, (clause, f"_from String, {own}"), policy, [poison], "ORDER BY (_from, id)")
+    it.read((0, 2))
+    assert rules_of_key(it, _from="a") == [(0, "dead letter")]
+    assert rules_of_key(it, _from="b") == []
+    subject = replace(it.subject, key=("_from", "id"))
+    erased(subject, it.own, {"_from": "a", "id": 1}, apply=True)
+    assert [x.letter.offset for x in it.feed.letters_of.list(10)] == [1]
+
+
+@each_of("engine", ENGINES, "replacing", "collapsing")
+def test_a_key_with_an_array(client: Client, database: str, engine: str) -> None:
+    """PostgreSQL takes one; a letter whose row has a later change is superseded."""
+    clause, own = OWN[engine]
+    policy = policy_of(on_bad_record="dead_letter")
+
+    def change(op: str, n: int, pos: int, *tags: int) -> Event:
+        return mysql(op, {"id": 1, "tags": tags}, None, row(1, "a", tags=tags, n=n), pos)
+
+    events = [change("c", 7, 100, 1, 2), change("c", 7, 110, 3), change("u", BIG, 120, 1, 2), change("u", BIG, 130, 3)]
+    events.append(change("u", 8, 140, 1, 2))
+    own = f"tags Array(Int64), n Nullable(UInt8), {own}"
+    it = made(client, database, (clause, own), policy, [events], "ORDER BY (id, tags)")
+    it.read((0, 5))
+    widen(it)
+    shown = [(0, "superseded"), (1, "newer"), (2, "dead letter"), (3, "dead letter"), (4, "newer")]
+    assert rules_of_key(it) == shown
+    if engine in MARKING:
+        done = retried(it)
+        assert (done.applied, done.superseded, done.failed) == ([3], [2], {})

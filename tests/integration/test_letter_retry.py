@@ -5,11 +5,26 @@ import json
 import pytest
 
 from ch_sink.memory import MemoryLedger
+from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, TableRefilled
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import CLOCKS, DeadLetter, FinishedRange, RowsEdited, TableRefilled, TopicFacts
+from ch_sink.stream.partition_states import States
 from ch_sink.wiring.letters import LetterRetry, Retried
-from tests.support.hand import PLACEHOLDER, Event, HandFed, key_change, postgres
-from tests.support.hand_tables import Make, delete, insert, make, row, update
+from tests.support.hand import (
+    PLACEHOLDER,
+    Event,
+    HandFed,
+    Make,
+    delete,
+    insert,
+    key_change,
+    make,
+    postgres,
+    row,
+    update,
+)
+from tests.support.hand_commands import MARKING, each_of
 
 __all__ = ["make"]
 
@@ -104,3 +119,84 @@ def test_a_letter_that_was_applied_when_it_was_delivered_again_is_not_stored_twi
     done = retried(fed, ledger, 1)
     assert (done.failed, len(done.applied) + len(done.superseded)) == ({}, 1)
     assert (fed.view(), fed.query("SELECT count() FROM {t}")) == (before, stored)
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_letter_of_before_the_strategy_changed(make: Make, engine: str) -> None:
+    """A later change of the key, read before the strategy changed, wins over the letter."""
+    fed, ledger = make(engine), MemoryLedger("s")
+    ledger.claim("x")
+    ledger.record(TopicFacts("id", 1, 0))
+    bad, good = insert(2, "bad", 110), update(row(2, "bad"), row(2, "good"), 120)
+    fed.log[0] = list(enumerate([insert(1, "a", 100), bad, good, insert(3, "c", 130)]))
+
+    def read(first: int, reached: int, end: int) -> None:
+        fed.apply(0, first, end)
+        ledger.results([FinishedRange("t", "id", 0, reached, end, state=fed.states[0].to_json())])
+
+    read(0, 0, 1)
+    read(2, 1, 3)
+    fed.policy = policy_of(truncate="apply", on_bad_record="fail", version_strategy="kafka_offset")
+    fed.target = Target.of(fed.table, fed.policy)
+    fed.restart()
+    read(3, 3, 4)
+    before = fed.view()
+    assert before == [(1, "a"), (2, "good"), (3, "c")]
+    fed.restart()
+    key, value = json.dumps(bad.key).encode(), json.dumps(bad.value).encode()
+    letter = DeadLetter("t", 0, 1, 1_700_000_000_000, key, value, (), "decode", "v", "x")
+    done = LetterRetry(fed.sink(0), ledger, States(ledger, "id", 1, None).at(0, 4)).run([letter])
+    assert list(done.failed) == [1]
+    assert fed.view() == before
+
+
+SENT = 1_700_000_000_000
+
+
+@each_of("engine", MARKING, "replacing")
+def test_a_letter_below_the_position_at_which_the_table_was_filled(make: Make, engine: str) -> None:
+    """The connector sent both late, behind the filling: the delete is dropped as loaded, and so is the letter."""
+    fed, ledger = make(engine), MemoryLedger("s")
+    ledger.claim("x")
+    ledger.record(TopicFacts("id", 1, 0))
+    a = insert(1, "a", 100)
+    position = 1 << 62
+    fed.log[0] = list(enumerate([a, insert(2, "bad", 110), delete(row(2, "bad"), 120)]))
+    fed.apply(0, 0, 1)
+    ledger.results([FinishedRange("t", "id", 0, 0, 1, state=fed.states[0].to_json())])
+    # The records came after the rows were read: `shows` does not decide, the position does.
+    ledger.record(TableRefilled("id", 0, 1, position=position, epoch=0, until=SENT + CLOCKS))
+    fed.restart()
+    fed.states[0] = States(ledger, "id", 1, None).at(0, 1)
+    assert fed.states[0].loaded.position == position
+    fed.apply(0, 2, 3)
+    ledger.results([FinishedRange("t", "id", 0, 1, 3, state=fed.states[0].to_json())])
+    assert fed.view() == [(1, "a")]
+    fed.restart()
+    retry = LetterRetry(
+        fed.sink(0),
+        ledger,
+        States(ledger, "id", 1, None).at(0, 3),
+    )
+    retry.run([letter(fed, 1)])
+    assert fed.view() == [(1, "a")]
+
+
+def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
+    """The stretch came again after the purge: its delete is recognised and leaves no mark; its letter stays open."""
+    fed, ledger = make("replacing"), MemoryLedger("s")
+    ledger.claim("x")
+    bad, gone = insert(2, "bad", 110), delete(row(2, "bad"), 120)
+    fed.log[0] = list(enumerate([insert(1, "a", 100), bad, gone, insert(3, "c", 130), bad, gone, insert(4, "d", 140)]))
+    for start, end in ((0, 1), (2, 4)):
+        fed.apply(0, start, end)
+        ledger.results([FinishedRange("t", "id", 0, start, end, state=fed.states[0].to_json())])
+    fed.client.command(f"ALTER TABLE {fed.name} DELETE WHERE id = 2 SETTINGS mutations_sync = 2")  # the purge
+    ledger.record(RowsEdited("id", 0, 4, "removed"))
+    before = [(1, "a"), (3, "c"), (4, "d")]
+    fed.apply(0, 5, 7)
+    ledger.results([FinishedRange("t", "id", 0, 4, 7, state=fed.states[0].to_json())])
+    assert fed.view() == before
+    fed.restart()
+    assert list(LetterRetry(fed.sink(0), ledger, fed.states[0]).run([letter(fed, 4)]).failed) == [4]
+    assert fed.view() == before

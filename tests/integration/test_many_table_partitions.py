@@ -12,9 +12,8 @@ from ch_sink.order import State
 from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Plan, Ports
 from ch_sink.pipeline.target import Target
-from tests.support.hand import Event
+from tests.support.hand import COLLAPSING, ENGINES, OWN, WINDOW, Event, delete, insert, row, update
 from tests.support.hand_commands import each_of, hand, records
-from tests.support.hand_tables import COLLAPSING, ENGINES, OWN, WINDOW, delete, insert, row, update
 
 pytestmark = pytest.mark.integration
 

@@ -24,9 +24,8 @@ from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
-from tests.support.hand import mysql
+from tests.support.hand import mysql, records_of
 from tests.support.memory_stream import MemoryStreamStates
-from tests.support.small import records_of
 from tests.support.stream import Feed
 from tests.support.trust import subject_of
 

@@ -9,9 +9,8 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.model.policy import policy_of
 from tests.support.choose import each_value
-from tests.support.collection import draw_collection, truth
 from tests.support.hand import Event, HandFed
-from tests.support.mongodb import SAMPLES, Description, event, key_of, sample, update_event
+from tests.support.mongodb import SAMPLES, Description, draw_collection, event, key_of, sample, truth, update_event
 
 pytestmark = pytest.mark.integration
 

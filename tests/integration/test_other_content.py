@@ -12,7 +12,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import DeadLetter, DeadLetters
 from ch_sink.stream import open_stream
-from tests.support.hand_tables import Make, insert
+from tests.support.hand import Make, insert
 from tests.support.kills import Kill
 from tests.support.takeover import Takeover
 

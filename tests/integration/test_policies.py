@@ -19,9 +19,20 @@ from ch_sink.model.policy import ChangePolicy, policy_of
 from ch_sink.table.checks import check_table
 from ch_sink.table.ddl import create_row_policy, policy_name
 from tests.support.endpoint import settings_for
-from tests.support.hand import HandFed, postgres
+from tests.support.hand import (
+    COLLAPSING,
+    ENGINES,
+    HandFed,
+    Make,
+    delete,
+    each_collapsing,
+    insert,
+    key,
+    postgres,
+    row,
+    update,
+)
 from tests.support.hand_commands import each_of
-from tests.support.hand_tables import COLLAPSING, ENGINES, Make, delete, each_collapsing, insert, key, row, update
 from tests.unit.discovery.test_obstacles import ROW, config
 from tests.unit.discovery.test_obstacles import seen as seen_topic
 

@@ -19,10 +19,9 @@ from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.choose import some
-from tests.support.hand import Event, mysql
+from tests.support.hand import APPEND, ENGINES, OWN, Event, insert, key, mysql
 from tests.support.hand_commands import Hand, each_of, hand, made, records
 from tests.support.hand_steps import Rows, lose
-from tests.support.hand_tables import APPEND, ENGINES, OWN, insert, key
 
 pytestmark = pytest.mark.integration
 

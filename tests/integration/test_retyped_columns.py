@@ -12,6 +12,7 @@ from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
+from tests.support.choose import each_value
 from tests.support.stream import Feed, make_table
 
 _ID = {"field": "id", "type": "int64", "optional": False}
@@ -96,8 +97,7 @@ def shown(client: Client, database: str) -> dict[int, str]:
     return {r["id"]: r["s"] for r in client.rows(f"SELECT id, toString(x) AS s FROM {database}.t_current ORDER BY id")}
 
 
-@pytest.mark.parametrize("evolve", ["fail", "ignore", "add_columns"])
-@pytest.mark.parametrize("case", STOPS)
+@pytest.mark.parametrize(("case", "evolve"), each_value(STOPS, ["fail", "ignore", "add_columns"]))
 def test_a_type_that_the_column_is_not_for_stops_before_a_value_is_stored(
     client: Client, database: str, evolve: str, case: str
 ) -> None:
@@ -111,8 +111,7 @@ def test_a_type_that_the_column_is_not_for_stops_before_a_value_is_stored(
     assert not feed.letters_of.count()
 
 
-@pytest.mark.parametrize("evolve", ["fail", "ignore", "add_columns"])
-@pytest.mark.parametrize("case", GOES_ON)
+@pytest.mark.parametrize(("case", "evolve"), each_value(GOES_ON, ["fail", "ignore", "add_columns"]))
 def test_a_type_whose_values_the_column_holds_goes_on(client: Client, database: str, evolve: str, case: str) -> None:
     before, old, after, new, text = GOES_ON[case]
     feed = fed(client, database, evolve, (before, old), (after, new))

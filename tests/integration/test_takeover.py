@@ -9,9 +9,8 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.errors import LedgerConflict
 from tests.support.choose import some
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.hand import PLACEHOLDER, Event, delete, insert, key_change, postgres, row, update
 from tests.support.hand_commands import each_of
-from tests.support.hand_tables import delete, insert, row, update
 from tests.support.local_runner import LocalRunner
 from tests.support.takeover import Freezing, Takeover
 

@@ -41,16 +41,18 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from tests.support.endpoint import settings_for
-from tests.support.hand import PLACEHOLDER, HandFed, postgres
-from tests.support.hand_tables import (
+from tests.support.hand import (
     COLLAPSING,
+    PLACEHOLDER,
     WINDOW,
+    HandFed,
     Make,
     delete,
     each_collapsing,
     each_engine,
     insert,
     key,
+    postgres,
     row,
     signs,
     update,

@@ -7,9 +7,8 @@ from ch_sink.model.policy import policy_of
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
 from tests.support.endpoint import on_engines
-from tests.support.hand import Event
+from tests.support.hand import OWN, Event, insert, row, update
 from tests.support.hand_commands import made
-from tests.support.hand_tables import OWN, insert, row, update
 
 pytestmark = [pytest.mark.integration, on_engines("", "25.8", long=["26.3"])]
 

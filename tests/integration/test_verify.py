@@ -12,14 +12,17 @@ from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.ports import Compared, Fact, RangeIntent
 from ch_sink.stream.claims import born
 from ch_sink.trust.continuous import compared
+from ch_sink.trust.fold import Fold
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.report import Report, lines
-from ch_sink.trust.subject import Options, Subject
+from ch_sink.trust.subject import Options, Subject, states_at
 from ch_sink.trust.topic import StoppableTopic
 from ch_sink.trust.verify import verified
 from ch_sink.wiring.process import Stopped
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
+from tests.support.hand_commands import hand
+from tests.support.plan_words import parts
 from tests.support.recorded import CASES, equal, one_encoding_each
 from tests.support.stream import Feed
 from tests.support.trust import recorded_subject, subject_of
@@ -264,3 +267,18 @@ def test_what_a_killed_run_left_is_dropped_and_a_living_one_is_respected(client:
     client.command(f"{made} 'made by {socket.gethostname()} {os.getppid()} {born(os.getppid())}'")
     with pytest.raises(StreamFailed, match="verifying or repairing this table now"):
         report_of(subject)
+
+
+def test_a_comparison_waits_for_the_database_that_is_behind(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", *parts("+1=a@db1/1000 +2=b@db2/20"))
+    it.read((0, 2))
+    subject = it.subject
+    [(_, (_, state))] = states_at(subject, "id", {0: 2}).items()
+    own = state.sources["srv/db2"].commit
+    assert 0 < own < state.sources["srv/db1"].commit
+    # Positions that are followed beside versions by offset say nothing of what the rows show.
+    for ordered, reached in ((state, own), (replace(state, strategy="kafka_offset"), 0)):
+        fold = Fold(client, subject.table, subject.settings, subject.topic, subject.decoder)
+        fold.begin({0: 2}, {0: (2, ordered)})
+        assert fold.commit() == reached
+        fold.close()

@@ -16,10 +16,9 @@ from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from tests.support.choose import some
 from tests.support.fixtures import TruthTable, read_truth, topic_of
-from tests.support.recorded import CASES, KEYLESS, POLICY, one_encoding_each
+from tests.support.recorded import CASES, CHANGED, KEYLESS, POLICY, one_encoding_each
 from tests.support.stream import Feed, make_table, schema_of, typed_stream
 from tests.support.trust import subject_of
-from tests.support.truth import CHANGED
 
 pytestmark = pytest.mark.integration
 WITH_TYPES = [(stream, table) for stream, table in CASES if stream.endswith(("json_schema", "avro", "json_plain"))]

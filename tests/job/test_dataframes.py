@@ -1,23 +1,24 @@
 """`sink` on a real Spark: batches of DataFrames, by hand and by streaming queries, on classic Spark and on Connect."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from ch_sink.clickhouse import ClickHouseLedger
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
 from ch_sink.ports import FinishedRange
 from ch_sink.spark import frame_tasks, history, sink
-from tests.support.frames import TOPIC, Shelf, change
+from tests.support.choose import each_value
+from tests.support.frames import TOPIC, Shelf, change, needs_data_sources, on_classic
+from tests.support.sink import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
-
-
-@pytest.fixture(params=["spark", "connect"])
-def session(request: pytest.FixtureRequest) -> Any:
-    return request.getfixturevalue(request.param)
 
 
 def query(session: Any, shelf: Shelf, name: str, function: Any, *, files: int = 1, available: bool = True) -> Any:
@@ -56,6 +57,7 @@ def parts(shelf: Shelf) -> int:
     return int(found["n"])
 
 
+@on_classic
 def test_small_ranges_of_a_hundred_partitions_are_one_insert(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config())
     path = shelf.write({p: [change(100 * p + n, n) for n in range(3)] for p in range(100)})
@@ -92,8 +94,7 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize("ends", [(6,), (2, 5), (9,)])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "ends"), each_value(ENGINES, [(6,), (2, 5), (9,)]))
 def test_what_was_stored_together_is_stored_once_however_it_comes_again(
     engine: str, ends: tuple[int, ...], spark: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +102,7 @@ def test_what_was_stored_together_is_stored_once_however_it_comes_again(
     shelf.client.command(f"DROP TABLE {shelf.database}.orders SYNC")
     shelf.client.command(f"CREATE TABLE {shelf.database}.orders {ENGINES[engine]} ORDER BY id")
     shelf.client.command(f"SYSTEM STOP MERGES {shelf.database}.orders")
-    frame = spark.read.parquet(str(shelf.write({p: [change(10 * p + n, n) for n in range(9)] for p in range(20)})))
+    frame = spark.read.parquet(str(shelf.write({p: [change(10 * p + n, n) for n in range(9)] for p in range(8)})))
     record = ClickHouseLedger.results
 
     def dies(ledger: ClickHouseLedger, results: Sequence[FinishedRange]) -> None:
@@ -113,14 +114,15 @@ def test_what_was_stored_together_is_stored_once_however_it_comes_again(
         patch.setattr(ClickHouseLedger, "results", dies)
         with pytest.raises(KeyboardInterrupt):
             sink(shelf.config())(frame.where("offset < 6"), 0)
-    assert (shelf.count(), parts(shelf)) == (120, 1)
+    assert (shelf.count(), parts(shelf)) == (48, 1)
     for end in (*ends, 9):
         sink(shelf.config())(frame.where(f"offset < {end}"), 1)
-        assert shelf.count() == 20 * max(end, 6)
+        assert shelf.count() == 8 * max(end, 6)
     [found] = shelf.client.rows(f"SELECT uniqExact(id) AS ids FROM {shelf.database}.orders")
-    assert found["ids"] == 180
+    assert found["ids"] == 72
 
 
+@on_classic
 def test_truncates_and_new_columns_have_their_rounds(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config(truncate="apply", evolve="add_columns"))
     events = [
@@ -137,6 +139,7 @@ def test_truncates_and_new_columns_have_their_rounds(session: Any, shelf: Shelf)
     assert [r["note"] for r in notes] == [None, "a", "b"]
 
 
+@on_classic
 def test_a_query_goes_on_without_its_checkpoint_and_with_other_splits(session: Any, shelf: Shelf) -> None:
     for n in range(6):
         shelf.write(
@@ -148,6 +151,7 @@ def test_a_query_goes_on_without_its_checkpoint_and_with_other_splits(session: A
     assert shelf.count() == len(shelf.rows()) == 120
 
 
+@on_classic
 def test_two_queries_on_one_stream_are_refused(session: Any, shelf: Shelf) -> None:
     shelf.write({0: [change(n, n) for n in range(10)]})
     first = query(session, shelf, "first", sink(shelf.config()), available=False)
@@ -163,6 +167,7 @@ def test_two_queries_on_one_stream_are_refused(session: Any, shelf: Shelf) -> No
     assert shelf.count() == 10
 
 
+@on_classic
 def test_a_gap_above_the_ledger_is_data_loss(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config())
     function(session.read.parquet(str(shelf.write({0: [change(1, 1)]}))), 0)
@@ -239,6 +244,7 @@ def test_unknown_options_have_the_nearest_name(shelf: Shelf, tmp_path: Path) -> 
         sink(path)
 
 
+@on_classic
 def test_the_history_is_a_dataframe(session: Any, shelf: Shelf) -> None:
     config = shelf.config()
     path = shelf.write({0: [change(1, 1), change(2, 2)], 1: [change(3, 3), change(3, 4, op="d")]})
@@ -250,3 +256,40 @@ def test_the_history_is_a_dataframe(session: Any, shelf: Shelf) -> None:
     ]
     assert found[0].source_time is not None
     assert history(session, config).where("finished >= started").count() == 2
+
+
+PAGE = (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+[DDL] = re.findall(r"```sql\n(CREATE TABLE .*?);\n```", PAGE, re.DOTALL)
+
+
+def example(name: str) -> str:
+    return next(block for block in BLOCKS if name in block)
+
+
+@needs_data_sources
+@on_classic
+def test_the_page(session: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = session
+    monkeypatch.chdir(shelf.folder)
+    bronze = str(shelf.write({0: [change(1, 1), change(2, 2), change(1, 3, "paid", "u")]}).parent)
+    feed = str(shelf.folder / "feed.parquet")
+    given = {"url": shelf.url, "database": shelf.database}
+    exec(example("spark.read.parquet(bronze)"), {"spark": spark, "bronze": bronze, **given})
+    assert shelf.rows() == {1: "paid", 2: "new"}
+    (shelf.folder / "orders.yaml").write_text(yaml.safe_dump(shelf.config()))
+    exec(example("history("), {"spark": spark})
+    rows = [
+        {"id": 1, "status": "new", "_change_type": "insert", "_commit_version": 1},
+        {"id": 1, "status": "new", "_change_type": "update_preimage", "_commit_version": 2},
+        {"id": 7, "status": "paid", "_change_type": "update_postimage", "_commit_version": 2},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), feed)
+    shelf.client.command(f"TRUNCATE TABLE {shelf.database}.ch_sink_ledger")
+    shelf.client.command(f"DROP TABLE {shelf.database}.orders SYNC")
+    shelf.client.command(DDL.replace("shop.", f"{shelf.database}."))
+    exec(example("changes("), {"spark": spark, "feed": feed, **given})
+    assert shelf.rows() == {7: "paid"}
+    stored = shelf.count()
+    exec(example("register"), {"spark": spark, "feed": feed, **given})
+    assert shelf.count() == stored

@@ -10,7 +10,7 @@ import pytest
 
 from ch_sink.errors import ConfigError
 from ch_sink.spark import changes, history
-from tests.support.frames import Shelf, needs_data_sources
+from tests.support.frames import Shelf, needs_data_sources, on_classic, on_connect
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
 
@@ -23,11 +23,6 @@ FEED = [
 ]
 TRUTH = {n: "new" for n in range(10, 50) if n // 10 != 2} | {n + (100 if n < 5 else 0): "paid" for n in range(10)}
 DELTA: dict[str, Any] = {"keys": "id", "op": "_change_type", "sequence_by": "_commit_version"}
-
-
-@pytest.fixture(params=["spark", "connect"])
-def session(request: pytest.FixtureRequest) -> Any:
-    return request.getfixturevalue(request.param)
 
 
 def config(shelf: Shelf, **more: Any) -> dict[str, Any]:
@@ -43,6 +38,7 @@ def rows_of(session: Any, shelf: Shelf) -> int:
     return int(history(session, config(shelf)).agg({"rows": "sum"}).collect()[0][0])
 
 
+@on_connect
 def test_changes_are_applied_once_in_whatever_batches(session: Any, shelf: Shelf) -> None:
     apply = changes(config(shelf), **DELTA)
     apply(frame(session, FEED[40:]), 0)
@@ -55,6 +51,7 @@ def test_changes_are_applied_once_in_whatever_batches(session: Any, shelf: Shelf
     assert (shelf.count(), rows_of(session, shelf)) == (stored, recorded)
 
 
+@on_classic
 def test_deletes_by_an_expression_and_columns_that_are_left_out(session: Any, shelf: Shelf) -> None:
     rows = [(1, "a", "x", 1), (2, "b", "x", 1), (1, None, "gone", 2)]
     apply = changes(
@@ -71,6 +68,7 @@ def test_deletes_by_an_expression_and_columns_that_are_left_out(session: Any, sh
     assert shelf.rows() == {2: "b"}
 
 
+@on_classic
 def test_changes_that_keep_values_need_an_order(session: Any, shelf: Shelf) -> None:
     """A row that is sent twice is one change; different ones of one number are refused, and nothing is stored."""
     options = {"except_column_list": "at", "ignore_null_updates_column_list": "status"}
@@ -175,6 +173,7 @@ def written(frame: Any, shelf: Shelf, *, options: dict[str, str] = DELTA, **more
 
 
 @needs_data_sources
+@on_classic
 def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) -> None:
     register(session)
     rows = frame(session, FEED)

@@ -13,7 +13,7 @@ import pytest
 
 from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
 from ch_sink.spark.installed import find_java
-from tests.job.test_dataframes_page import example
+from tests.job.test_dataframes import example
 from tests.job.test_job import prepared
 from tests.support.frames import Shelf
 from tests.support.kafka import produce

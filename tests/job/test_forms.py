@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 
 from ch_sink.config import load
 from ch_sink.spark.job import run_streams
-from tests.support.collection import draw_collection, truth
 from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import fresh_topic, produce, recorded
+from tests.support.mongodb import draw_collection, truth
 from tests.support.sink import Place, inside
 from tests.support.smt import transformation
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from ch_sink.config import load
 from ch_sink.model.policy import policy_of
 from ch_sink.spark.job import run_streams
+from ch_sink.spark.session import default_java_options
 from ch_sink.wiring.streams import rewind_stream
 from tests.support.busy import decimal_and_time
 from tests.support.choose import some
@@ -127,7 +128,10 @@ def test_spark_submit_and_run_give_the_same(place: Place) -> None:
     produce(place.kafka, records, topic)
     submit = Path(sys.executable).parent / "spark-submit"
     done = subprocess.run(
-        [str(submit), "--master", "local[2]", str(ROOT / "ch_sink/spark/job.py"), "--config", str(config), "--once"],
+        [
+            *(str(submit), "--master", "local[2]", "--driver-java-options", default_java_options()),
+            *(str(ROOT / "ch_sink/spark/job.py"), "--config", str(config), "--once"),
+        ],
         capture_output=True,
         text=True,
         timeout=300,

@@ -21,9 +21,8 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from tests.support.endpoint import settings_for
 from tests.support.fixtures import registry_schemas, topic_of, topics
 from tests.support.kafka import fresh_topic, produce
-from tests.support.secure import KEY, REGISTRY, SCRAM, secure_kafka, secure_registry
+from tests.support.secure import KEY, REGISTRY, SCRAM, secure_kafka, secure_registry, tls_in_front
 from tests.support.sink import ROOT, command
-from tests.support.tls import tls_in_front
 
 LAUNCHED = {"SPARK_SUBMIT_OPTS": "-Dmine=1"}
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]

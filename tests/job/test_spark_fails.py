@@ -11,10 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from ch_sink.clickhouse import Client
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka import LocalKafka
+from ch_sink.model.policy import policy_of
 from tests.job.test_job import prepared
 from tests.support.cluster import Cluster, children, cluster
+from tests.support.fixtures import topic_of, topics
 from tests.support.kafka import produce
-from tests.support.sink import ROOT, Place, command, inside, statuses
+from tests.support.recorded import at_the_snapshot
+from tests.support.sink import ROOT, Place, command, config_file, inside, statuses
+from tests.support.stream import make_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -48,6 +55,7 @@ def next_job_makes_it_equal(place: Place, config: Path) -> None:
     assert place.differences("mariadb-busy", "mariadb", _TABLE) == []
 
 
+@pytest.mark.long
 def test_a_killed_jvm_ends_the_job_and_stops_no_stream(place: Place) -> None:
     config, topic, records = prepared(place, _STREAM, _TABLE, "collapsing", spark={"master": "local[1]"})
     produce(place.kafka, records[:1000], topic)
@@ -169,3 +177,32 @@ def test_executors_without_packages_are_named_in_one_sentence(place: Place, tmp_
     assert "docs/cluster.md" in done.stderr
     assert len(done.stderr.splitlines()) < 12, done.stderr
     next_job_makes_it_equal(place, config)
+
+
+def lacks_columns(
+    folder: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str, source: str
+) -> Path:
+    """A stream whose table lacks columns that the source gets, and that may not add them."""
+    stream, place = f"{source}-json_schema", f"{database}_{source}"
+    client.command(f"CREATE DATABASE {place}")
+    kafka.create_topic(f"{place}.ac", 3)
+    make_table(client, place, "ac", at_the_snapshot(stream, "ac"), policy=policy_of())
+    produce(kafka, topics(stream)[topic_of(stream, "ac")], f"{place}.ac")
+    (folder / source).mkdir()
+    return config_file(folder / source, kafka, clickhouse, f"{place}.ac", "ac", place, evolve="fail", stream=source)
+
+
+def test_every_stream_that_failed_is_reported_in_a_few_lines(
+    tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
+) -> None:
+    configs = [
+        lacks_columns(tmp_path, kafka, clickhouse, client, database, source) for source in ("mariadb", "postgres")
+    ]
+    done = command("run", *configs, "--once")
+    assert done.returncode == 1
+    for source in ("mariadb", "postgres"):
+        assert f"ERROR   {source} stopped: the change event at offset" in done.stderr, done.stderr
+    assert "Add them to the table" in done.stderr
+    assert "error: 2 of 2 streams stopped: " in done.stderr
+    assert "Exception" not in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) < 12, done.stderr

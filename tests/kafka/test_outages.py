@@ -14,7 +14,7 @@ from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka import LocalKafka
 from ch_sink.stream.pace import Pauses
 from tests.support.endpoint import settings_for
-from tests.support.hand_tables import ENGINES
+from tests.support.hand import ENGINES
 from tests.support.kafka import fresh_topic
 from tests.support.live_job import LiveJob
 from tests.support.shop import Shop, changing

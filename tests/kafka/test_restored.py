@@ -11,9 +11,8 @@ from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
 from ch_sink.wiring.worker import run_configured
 from tests.support.hand import mysql
-from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce, recorded
-from tests.support.sink import Place, inside
+from tests.support.sink import Place, inside, run_inline
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,8 @@ from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka import LocalKafka
 from tests.support.fixtures import topic_of, topics
-from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce
-from tests.support.sink import config_file, inside
+from tests.support.sink import config_file, inside, run_inline
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 STREAM = "mariadb-json_schema-kc"

@@ -14,8 +14,7 @@ from tests.kill_run import ENGINES, ends_equal, kill_all, struck
 from tests.soak_run import soak
 from tests.support.endpoint import settings_for
 from tests.support.kafka import fresh_topic
-from tests.support.rough import RoughShop
-from tests.support.shop import changing
+from tests.support.shop import RoughShop, changing
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 

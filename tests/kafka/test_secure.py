@@ -10,12 +10,10 @@ from ch_sink.errors import AccessDenied, ChSinkError, ClickHouseError, ConfigErr
 from ch_sink.kafka import KafkaSettings, RangeConsumer, TopicOffsets
 from ch_sink.kafka.registry import schema_registry
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from tests.support.certificates import Certificate
 from tests.support.endpoint import settings_for
 from tests.support.fixtures import registry_schemas
 from tests.support.kafka import fresh_topic, produce, values
-from tests.support.secure import KEY, PLAIN, SCRAM, Secure, secure_kafka, secure_registry
-from tests.support.tls import tls_in_front
+from tests.support.secure import KEY, PLAIN, SCRAM, Certificate, Secure, secure_kafka, secure_registry, tls_in_front
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
 

@@ -20,9 +20,8 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.purge import Purging
 from ch_sink.trust.topic import KafkaTopic
 from tests.support.fixtures import topic_of, topics
-from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce, values
-from tests.support.sink import config_file, inside
+from tests.support.sink import config_file, inside, run_inline
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 STREAM = "mariadb-json_schema-kc"

@@ -1,8 +1,7 @@
 """``verify``, ``repair`` and ``resync`` against MongoDB, as a user runs them.
 
 The events are the connector's documented ones and drawn histories; the source is `tests.support.mongo_server`, which
-the real driver connects to. Nothing here has ever been run against a real MongoDB.
-"""
+the real driver connects to. Nothing here has ever been run against a real MongoDB."""
 
 import copy
 import json
@@ -18,13 +17,11 @@ from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka import LocalKafka
 from ch_sink.trust import continuous
-from tests.support.collection import draw_collection
 from tests.support.hand import Event
-from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce, recorded
 from tests.support.mongo_server import MongoServer
-from tests.support.mongodb import event, key_of, sample
-from tests.support.sink import config_file, inside
+from tests.support.mongodb import draw_collection, event, key_of, sample
+from tests.support.sink import config_file, inside, run_inline
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 
@@ -221,3 +218,35 @@ def test_an_empty_table_is_filled_from_the_collection(stand: Stand) -> None:
     assert stand.rows() == 300
     run_inline(stand.config)
     assert stand.verify()[0] == 0
+
+
+def topic_of(kafka: LocalKafka, events: list[Event]) -> str:
+    name = fresh_topic("customers")
+    kafka.create_topic(name, 1)
+    produce(kafka, recorded(name, events))
+    return name
+
+
+def test_init_and_check(
+    tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
+) -> None:
+    collection, dialect = draw_collection(77, 70)
+    topic = topic_of(mock_kafka, collection.events(dialect))
+    config = config_file(
+        tmp_path, mock_kafka, clickhouse, topic, "customers", database,
+        document={"columns": {"first_tag": "tags.0"}}, init={"document_type": "JSON"}, engine="collapsing",
+    )  # fmt: skip
+    made = inside("init", config, "--apply")
+    assert made.returncode == 0, made.stderr
+    columns = {str(row["name"]): str(row["type"]) for row in client.rows(f"DESCRIBE TABLE {database}.customers")}
+    assert list(columns) == ["_id", "first_tag", "document", "_sign", "_version"]
+    assert columns["document"] == "JSON"
+    found = json.loads(inside("check", config, "--json").stdout)["findings"]
+    assert [f["level"] for f in found if f["title"] == "documents"] == ["ok", "warn"]
+    assert [f["detail"] for f in found if f["title"] == "source"] == ["mongodb, ordered by kafka_offset"]
+    assert {f["title"] for f in found if f["level"] == "fail"} <= {"java"}
+    client.command(f"ALTER TABLE {database}.customers DROP COLUMN first_tag")
+    found = json.loads(inside("check", config, "--json").stdout)["findings"]
+    failed = [f["detail"] for f in found if f["title"] == "documents" and f["level"] == "fail"]
+    assert len(failed) == 1
+    assert "first_tag" in failed[0]

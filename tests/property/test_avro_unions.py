@@ -10,7 +10,7 @@ from ch_sink.decode.avro.definition import Unreadable, read
 from ch_sink.decode.avro.schema import Node, parse, source_type
 from ch_sink.decode.avro.vectors import NotText
 from ch_sink.types.connect import SourceType
-from tests.support.avro_bytes import Branch, encoded, expected
+from tests.support.avro_fuzz import Branch, encoded, expected
 
 TREE = {
     "type": "record",

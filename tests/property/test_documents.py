@@ -8,10 +8,9 @@ import pytest
 
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
-from tests.support.collection import Collection, draw_collection, plain
 from tests.support.document_run import DocumentRun, document_table
 from tests.support.hand import Event
-from tests.support.mongodb import Description, Dialect, event, update_event
+from tests.support.mongodb import Collection, Description, Dialect, draw_collection, event, plain, update_event
 
 SEEDS = range(8)
 DOCUMENT = (Column("_id", "String"), Column("document", "String"))
@@ -36,7 +35,7 @@ def delivered(events: list[Event], rng: random.Random, repeats: int) -> list[Eve
 
 
 @pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "versioned", "append"])
-@pytest.mark.parametrize("first", [0, 10])
+@pytest.mark.parametrize("first", [0, pytest.param(10, marks=pytest.mark.long)])
 def test_the_table_equals_the_collection(engine: str, first: int) -> None:
     for seed in range(first, first + 10):
         collection, dialect = draw_collection(seed)

@@ -22,6 +22,7 @@ from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
 from tests.model import LAYOUTS, Batch, History, Knobs, draw_history, draw_plan
 from tests.model.reference import difference, sign_faults
+from tests.support.choose import each_value
 from tests.support.decoding import replacing
 from tests.support.fixtures import Recorded
 from tests.support.harness import ENGINES, Run, target_table
@@ -106,8 +107,7 @@ def faults(seed: int, mode: str, engine: str, **choices: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "versioned"])
+@pytest.mark.parametrize(("mode", "engine"), each_value(MODES, ["replacing", "sign", "collapsing", "versioned"]))
 def test_flattened_histories_give_the_source_s_table(mode: str, engine: str) -> None:
     wrong = []
     for seed in range(6):

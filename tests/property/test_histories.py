@@ -25,8 +25,7 @@ from tests.model.connectors import BY_NAME, ConnectorName
 from tests.model.plans import Batch, Chunk, Fault
 from tests.property.regressions import REGRESSIONS, Regression
 from tests.support.cases import KNOBS, Case, cases, cases_by_hand, drawn, faults_of, faults_of_run, memory_run
-from tests.support.harness import ENGINES, VERSIONS, as_records, target_table
-from tests.support.plain_decoder import PlainDecoder
+from tests.support.harness import ENGINES, VERSIONS, PlainDecoder, as_records, target_table
 from tests.support.rollups import PLAIN
 
 QUICK = 180

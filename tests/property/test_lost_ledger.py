@@ -5,6 +5,7 @@ import pytest
 from ch_sink.memory import MemoryLedger
 from tests.model.reference import difference
 from tests.support.cases import Case, drawn, memory_run
+from tests.support.choose import each_value
 from tests.support.harness import Run, batches_of
 from tests.support.local_runner import LocalRunner
 
@@ -38,8 +39,7 @@ def _plain(row: dict[str, object]) -> dict[str, object]:
     return {n: v.decode() if isinstance(v, bytes) else v for n, v in row.items()}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("knobs", KNOBS)
+@pytest.mark.parametrize(("knobs", "engine"), each_value(KNOBS, ENGINES))
 def test_a_lost_ledger_loses_no_row(engine: str, knobs: str) -> None:
     found = {seed: faults(seed, engine, knobs) for seed in range(7200, 7204)}
     assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}

@@ -13,7 +13,8 @@ from ch_sink.table.views import moments_of
 from tests.model import LAYOUTS, History, Knobs, draw_history, draw_plan
 from tests.model.events import Event
 from tests.model.shapes import Key
-from tests.support.engine_table import EngineRun, EngineTable
+from tests.support.choose import each_value
+from tests.support.fault_scripts_engine import EngineRun, EngineTable
 
 pytestmark = pytest.mark.integration
 
@@ -68,8 +69,9 @@ def at_time(history: History, last: int) -> Counter[Key]:
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 7))])
-@pytest.mark.parametrize("connector", ["mysql", "postgresql", "sqlserver"])
-@pytest.mark.parametrize("layout", ["key_month", "composite", "nokey"])
+@pytest.mark.parametrize(
+    ("layout", "connector"), each_value(["key_month", "composite", "nokey"], ["mysql", "postgresql", "sqlserver"])
+)
 def test_two_tables_show_the_same_moment(
     client: Client, database: str, own_tables: str, connector: str, layout: str, seed: int
 ) -> None:

@@ -21,7 +21,7 @@ from ch_sink.trust.purge import Purged, purged
 from ch_sink.trust.subject import Subject
 from tests.model.reference import difference
 from tests.support.cases import Case, drawn
-from tests.support.engine_table import EngineRun
+from tests.support.fault_scripts_engine import EngineRun
 from tests.support.harness import batches_of, topic_of
 from tests.support.kills import Killed
 from tests.support.trust import TopicInMemory

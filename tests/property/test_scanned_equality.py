@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from ch_sink.decode import Decoder
+from ch_sink.decode.avro import definition
 from ch_sink.decode.json import scanned
 from ch_sink.decode.native import library as native
-from tests.support.scan_fuzz import Group, decoded, differences, drawn, recorded, with_scanner
+from tests.support.avro_fuzz import scanned_and_stepped
+from tests.support.scan_fuzz import Group, decoded, differences, drawn, recorded, recorded_avro, with_scanner
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(Path(native.__file__).parent.glob("*.c"))
@@ -101,3 +103,43 @@ def test_nothing_is_read_or_written_out_of_bounds(fuzzer: str, tmp_path: Path) -
     environment = os.environ | watched | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"seed {seed}: {done.stdout[-2000:]}{done.stderr[-6000:]}"
+
+
+def test_datums_of_drawn_schemas_are_the_same(library: ctypes.CDLL) -> None:
+    taken = [0, 0]
+    for seed in range(600):
+        found, took = scanned_and_stepped(random.Random(seed), library)
+        assert not found, seed
+        taken[took] += 1
+    assert min(taken) > 100  # both what it takes and what it leaves
+
+
+def test_a_few_recorded_groups_are_the_same(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = [0, 0]
+    whole = definition.scan
+
+    def counted(*given: object, **more: object) -> object:
+        found = whole(*given, **more)  # type: ignore[arg-type]
+        read[found is not None] += 1
+        return found
+
+    monkeypatch.setattr(definition, "scan", counted)
+    for seed in range(12):
+        assert not differences(recorded_avro(seed), library), seed
+    assert all(read)
+
+
+@pytest.mark.long
+def test_datums_of_many_drawn_schemas_are_the_same(library: ctypes.CDLL) -> None:
+    first = random.randrange(1 << 40)
+    print(f"seeds from {first} on")  # noqa: T201
+    for seed in range(first, first + 100_000):
+        assert not scanned_and_stepped(random.Random(seed), library)[0], seed
+
+
+@pytest.mark.long
+def test_many_recorded_groups_are_the_same(library: ctypes.CDLL) -> None:
+    first = random.randrange(1 << 40)
+    print(f"seeds from {first} on")  # noqa: T201
+    for seed in range(first, first + 2000):
+        assert not differences(recorded_avro(seed), library), seed

@@ -12,8 +12,6 @@ from ch_sink.clickhouse import Client
 from tests.real.shapes import Dialect, Shape, quoted
 from tests.real.writers import Source
 
-__all__ = ["Planting", "account_shapes", "delete_some", "fill_quiet"]
-
 _BUSY = 300
 """Ids that writers change."""
 _QUIET, _DELETED = range(10_001, 13_001), range(13_001, 13_201)

@@ -1,9 +1,8 @@
 """Columns of the table ``wide``: type and literals, by source.
 
-Left out is what the connector itself changes (tests/support/truth.py names it), and what a sampled stream cannot tell.
+Left out is what the connector itself changes (tests/support/recorded.py names it), and what a sampled stream cannot
+tell.
 """
-
-__all__ = ["WIDE"]
 
 _TIMES = ("'00:00:00'", "'12:34:56.789012'", "'23:59:59.999999'")
 _MOMENTS = ("'1970-01-01 00:00:00'", "'2024-02-29 12:34:56.789012'", "'1999-12-31 23:59:59.9'", "'2299-12-31 00:00:00'")

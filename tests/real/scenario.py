@@ -15,10 +15,8 @@ from tests.real.sink import Job, caught_up, ends, init_and_check
 from tests.real.stand.connect import Connect
 from tests.real.writers import Source, Writer, add_columns, make_tables, write
 from tests.support.fixtures import TruthTable
+from tests.support.recorded import differences, select_list
 from tests.support.sink import config_file
-from tests.support.truth import differences, select_list
-
-__all__ = ["JSON", "Format", "Scenario", "Stream"]
 
 _WRITERS = 3
 

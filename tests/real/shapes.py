@@ -11,8 +11,6 @@ from typing import Any
 
 from tests.real.columns import WIDE
 
-__all__ = ["SHAPES", "Dialect", "Shape", "shapes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Dialect:

@@ -17,8 +17,6 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from ch_sink.cli import main
 from tests.support.sink import ROOT, statuses
 
-__all__ = ["Job", "caught_up", "ends", "init_and_check"]
-
 
 def init_and_check(config: Path) -> None:
     """``init --apply``, after which ``check`` finds nothing to complain of."""

@@ -24,14 +24,22 @@ from tests.real.stand.daemon import Missing
 from tests.real.stand.mariadb import MariaDB
 from tests.real.stand.postgres import PostgreSQL
 from tests.support.hand import Event, mysql, postgres
-from tests.support.inline_job import run_inline
 from tests.support.kafka import fresh_topic, produce, recorded
-from tests.support.sink import config_file, inside, statuses
+from tests.support.sink import config_file, inside, run_inline, statuses
 
 ROWS = 60
 
 
-@pytest.fixture(scope="module", params=[PostgreSQL, MariaDB], ids=["postgres", "mariadb"])
+SERVERS: tuple[Any, ...] = (PostgreSQL, MariaDB)
+
+
+def only(chosen: type) -> pytest.MarkDecorator:
+    """On the other one in the long run."""
+    both = [pytest.param(one, id=one.name, marks=() if one is chosen else pytest.mark.long) for one in SERVERS]
+    return pytest.mark.parametrize("source", both, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=SERVERS, ids=lambda one: one.name)
 def source(request: pytest.FixtureRequest) -> Iterator[Any]:
     try:
         server = request.param()
@@ -238,6 +246,7 @@ def test_a_server_that_dies_while_it_is_read_is_an_error_with_a_next_step(
     gc.collect()
 
 
+@only(PostgreSQL)
 def test_several_processes_read_every_row_once(config: Path, source: Any, database: str) -> None:
     with source.session() as cursor:
         cursor.execute(f"DELETE FROM orders_{database} WHERE id >= 5")
@@ -257,6 +266,7 @@ def test_several_processes_read_every_row_once(config: Path, source: Any, databa
     assert 0 < sizes[0] < 6_005
 
 
+@only(MariaDB)
 def test_part_after_part_is_compared_and_what_it_came_to_is_shown(
     config: Path, source: Any, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,6 @@ from tests.real.shapes import Dialect, Shape, shapes
 from tests.real.stand.mariadb import MariaDB
 from tests.real.stand.postgres import PostgreSQL
 
-__all__ = ["Source", "Writer", "add_columns", "make_tables", "write"]
-
 Source = MariaDB | PostgreSQL
 
 # What concurrent sessions do to each other: lock wait, deadlock, duplicate key. The transaction is rolled back.

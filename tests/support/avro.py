@@ -16,22 +16,6 @@ from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 from tests.support.memory_stream import MemoryRegistry
 
-__all__ = [
-    "ID",
-    "KEY",
-    "ROW",
-    "TABLE",
-    "Topic",
-    "V",
-    "decode",
-    "envelope",
-    "event",
-    "peer_read",
-    "peer_schema",
-    "records",
-    "rows",
-]
-
 
 def peer_schema(text: str) -> Any:
     """A schema for fastavro that leaves values as they are written: without logical types."""

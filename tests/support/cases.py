@@ -19,8 +19,6 @@ from tests.model.reference import change_log, difference, sign_faults
 from tests.support.harness import ENGINES, VERSIONS, Run, target_table
 from tests.support.rollups import memory_rollup_faults
 
-__all__ = ["KNOBS", "Case", "cases", "cases_by_hand", "drawn", "faults_of", "faults_of_run", "memory_run"]
-
 KEYED = tuple(name for name, layout in LAYOUTS.items() if layout.table.key)
 KEYLESS = tuple(name for name in LAYOUTS if name not in KEYED)
 MYSQLS = ("mysql", "mariadb")

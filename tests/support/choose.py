@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["each_value", "some"]
-
 
 def some(every: Iterable[tuple[Any, ...]], chosen: Iterable[tuple[Any, ...]]) -> list[Any]:
     """All of them as parameters; those that are not chosen are for the long run."""

@@ -17,8 +17,6 @@ from ch_sink.local import free_port
 from ch_sink.spark.installed import require_java
 from tests.real.stand.daemon import Daemon
 
-__all__ = ["Cluster", "children", "cluster"]
-
 _SPARK = Path(pyspark.__file__).parent
 
 

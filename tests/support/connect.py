@@ -12,10 +12,10 @@ import pyspark
 import pytest
 
 from ch_sink.local import free_port
-from ch_sink.spark.installed import find_java, prepared_home
+from ch_sink.spark.installed import find_java, prepared_home, require_java
+from ch_sink.spark.jvm import TEMPORARY, java_command
+from ch_sink.spark.session import default_java_options
 from tests.support.sink import ROOT
-
-__all__ = ["connect"]
 
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _SECONDS = 120.0
@@ -38,13 +38,15 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.executorEnv.MALLOC_ARENA_MAX": 1,
     }
     options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    # The command of a job's JVM, which has an archive of classes, up to what Spark is told.
+    command = java_command(require_java(), home, {"spark.driver.extraJavaOptions": default_java_options()})
+    started = [word.replace(TEMPORARY, str(folder)) for word in command[: command.index("--properties-file")]]
     with (folder / "server.log").open("w") as log:
         server = subprocess.Popen(
-            [home / "bin" / "spark-submit", "--master", "local[2]", "--class", _SERVER, *options, "spark-internal"],
+            [*started, "--master", "local[2]", "--class", _SERVER, *options, "spark-internal"],
             cwd=folder,
             stdout=log,
             stderr=log,

@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Cost", "costing"]
-
 _PEAK = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
 

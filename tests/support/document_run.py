@@ -18,8 +18,6 @@ from tests.support.kills import Kill
 from tests.support.local_runner import LocalBatch, LocalRunner
 from tests.support.memory_stream import MemoryStream, MemoryTopic
 
-__all__ = ["DocumentRun", "document_table"]
-
 
 def document_table(
     columns: Sequence[Column], engine: str = "replacing", key: str = "_id", version: str = "UInt128"

@@ -23,20 +23,6 @@ from ch_sink.clickhouse import ClickHouseSettings, Client, Retry, connect, disco
 from ch_sink.local.clickhouse.launch import ENGINE, EmbeddedClickHouse
 from tests.support.state_tables import create_statement
 
-__all__ = [
-    "Fenced",
-    "await_query",
-    "clickhouse",
-    "client",
-    "database",
-    "endpoints",
-    "on_engines",
-    "own_tables",
-    "settings_for",
-    "skip_unless_installed",
-    "stream",
-]
-
 _numbers = count(1)
 
 

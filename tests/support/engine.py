@@ -11,8 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-__all__ = ["Engine", "engine"]
-
 
 class Engine:
     """Runs SQL; errors of the engine are raised as they come."""

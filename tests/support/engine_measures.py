@@ -19,8 +19,6 @@ from tests.support.stream import Feed, types_of
 from tests.unit.types.test_type_cases import CASES as TYPES
 from tests.unit.types.test_type_cases import expected, outcomes_of
 
-__all__ = ["HEAVY", "MEASURES", "PAGE", "cells", "recorded_faults", "type_counts", "with_cells"]
-
 PAGE = Path(__file__).parents[2] / "docs" / "servers.md"
 BEYOND = re.compile(r": source '(?!19|2[012])\d{4}-\d\d-\d\d[^']*', table None$")
 """A date before 1900 or after 2299, which is null in the table."""

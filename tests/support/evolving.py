@@ -16,8 +16,6 @@ from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import Records
 from ch_sink.types.connect import RowSchema
 
-__all__ = ["Added", "EvolvingSource"]
-
 _VALUES: dict[str, tuple[Any, ...]] = {
     "int32": (0, 1, -7, 2**31 - 1),
     "int64": (0, 5, -(2**62), 2**40),

@@ -31,18 +31,6 @@ from tests.support.kills import ALL_POINTS, Fault, What
 from tests.support.local_runner import LocalBatch, LocalRunner
 from tests.support.memory_table import MemoryTable
 
-__all__ = [
-    "SWAPS",
-    "Script",
-    "Surroundings",
-    "draw_script",
-    "faults_of_script",
-    "run_script",
-    "scripts",
-    "shrunk",
-    "stored_twice",
-]
-
 KINDS: Mapping[What, int] = {
     "kill": 6,
     "no answer": 4,

@@ -93,8 +93,9 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else b64decode(text)
 
 
+@cache
 def topics(name: str) -> dict[str, list[Recorded]]:
-    """The stream's records by topic."""
+    """The stream's records by topic; callers leave them as they are."""
     grouped: dict[str, list[Recorded]] = {}
     for record in read_stream(name):
         grouped.setdefault(record.topic, []).append(record)

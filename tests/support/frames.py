@@ -15,11 +15,18 @@ import pytest
 from ch_sink.clickhouse import Client
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 
-__all__ = ["SCHEMA", "TABLE", "Shelf", "change", "needs_data_sources", "shelf"]
-
 needs_data_sources = pytest.mark.skipif(
     find_spec("pyspark.sql.datasource") is None, reason="this Spark has no Python data sources"
 )
+
+on_classic = pytest.mark.parametrize(
+    "session", ["spark", pytest.param("connect", marks=pytest.mark.long)], indirect=True
+)
+"""On classic Spark; on Connect in the long run."""
+on_connect = pytest.mark.parametrize(
+    "session", ["connect", pytest.param("spark", marks=pytest.mark.long)], indirect=True
+)
+"""On Connect; on classic Spark in the long run."""
 
 SCHEMA = pa.schema(
     [
@@ -96,6 +103,11 @@ class Shelf:
     def count(self) -> int:
         """Rows that were stored, outdated ones included."""
         return int(next(iter(self.client.rows(f"SELECT count() AS n FROM {self.database}.orders")))["n"])
+
+
+@pytest.fixture(params=["spark", "connect"])
+def session(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture

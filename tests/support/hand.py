@@ -1,11 +1,12 @@
 """Hand-written events into a table of the real engine: a few lines a test."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ch_sink.clickhouse import (
     AnyKeyLookup,
@@ -28,8 +29,6 @@ from ch_sink.ports import DeadLetters, Insert
 from ch_sink.table.ddl import truncate_statement
 from ch_sink.table.views import view_of
 from tests.support.kills import Killed
-
-__all__ = ["Event", "HandFed", "key_change", "mysql", "postgres"]
 
 Row = Mapping[str, Any]
 PLACEHOLDER = "__debezium_unavailable_value"
@@ -68,6 +67,23 @@ def key_change(delete: Event, create: Event) -> list[Event]:
         Event(delete.key, None, new),
         Event(create.key, create.value, old),
     ]
+
+
+def records_of(events: Sequence[Event], first: int = 0, partition: int = 0, sent: int = 0) -> Records:
+    """The events at offsets from ``first`` on."""
+    return _records(partition, list(enumerate(events, start=first)), sent)
+
+
+def _records(partition: int, placed: Sequence[tuple[int, Event]], sent: int = 0) -> Records:
+    return Records(
+        "t",
+        partition,
+        np.array([offset for offset, _ in placed], dtype=np.int64),
+        np.full(len(placed), sent, dtype=np.int64),
+        [None if e.key is None else json.dumps(e.key).encode() for _, e in placed],
+        [None if e.value is None else json.dumps(e.value).encode() for _, e in placed],
+        [e.headers for _, e in placed],
+    )
 
 
 class HandFed:
@@ -186,16 +202,7 @@ class HandFed:
         self.client.command(f"OPTIMIZE TABLE {self.name} FINAL")
 
     def _records(self, partition: int, start: int, end: int) -> Records:
-        found = [(o, e) for o, e in self.log[partition] if start <= o < end]
-        return Records(
-            "t",
-            partition,
-            np.array([o for o, _ in found], dtype=np.int64),
-            np.zeros(len(found), dtype=np.int64),
-            [None if e.key is None else json.dumps(e.key).encode() for _, e in found],
-            [None if e.value is None else json.dumps(e.value).encode() for _, e in found],
-            [e.headers for _, e in found],
-        )
+        return _records(partition, [(o, e) for o, e in self.log[partition] if start <= o < end])
 
 
 class _Past:
@@ -204,3 +211,68 @@ class _Past:
 
     def before(self, offset: int, limit: int) -> Records:
         return self.fed._records(self.partition, max(0, offset - limit), offset)
+
+
+_WINDOW = "SETTINGS non_replicated_deduplication_window = "
+WINDOW = f"{_WINDOW}1000"
+OWN = {
+    "replacing": ("ReplacingMergeTree(_version, _is_deleted)", "_version UInt128, _is_deleted UInt8"),
+    "sign": ("ReplacingMergeTree(_version)", "_version UInt128, _sign Int8"),
+    "collapsing": ("CollapsingMergeTree(_sign)", "_sign Int8, _version UInt128"),
+    "versioned": ("VersionedCollapsingMergeTree(_sign, _version)", "_sign Int8, _version UInt128"),
+}
+ENGINES = tuple(OWN)
+"""The engines that hold a table's current state."""
+COLLAPSING = ("collapsing", "versioned")
+APPEND = ("MergeTree", "_op LowCardinality(String), _sign Int8, _version UInt128, _source_time DateTime64(3)")
+Make = Callable[..., HandFed]
+
+
+@pytest.fixture
+def make(client: Client, database: str, own_tables: str) -> Make:
+    """A table (id, v) of an engine or ``append``; ``more`` columns, ORDER BY and PARTITION BY as wanted."""
+
+    def made(
+        engine: str,
+        *,
+        more: str = "",
+        order: str = "id",
+        tail: str = "",
+        ttl: str = "",
+        window: int = 1000,
+        policy: Policy | None = None,
+    ) -> HandFed:
+        clause, own = OWN.get(engine, APPEND)
+        columns = f"id Int64, v Nullable(String){', ' + more if more else ''}"
+        ddl = f"({columns}, {own}) ENGINE = {clause} {tail} ORDER BY ({order}) {ttl} {_WINDOW}{window}"
+        return HandFed(client, database, own_tables, ddl, ("id",), policy)
+
+    return made
+
+
+def row(id_: int, v: str | None, **more: Any) -> dict[str, Any]:
+    return {"id": id_, "v": v, **more}
+
+
+def key(id_: int) -> dict[str, int]:
+    return {"id": id_}
+
+
+def insert(id_: int, v: str | None, pos: int, **more: Any) -> Event:
+    return mysql("c", key(id_), None, row(id_, v, **more), pos)
+
+
+def update(before: dict[str, Any], after: dict[str, Any], pos: int, **source: Any) -> Event:
+    return mysql("u", key(after["id"]), before, after, pos, **source)
+
+
+def delete(before: dict[str, Any], pos: int) -> Event:
+    return mysql("d", key(before["id"]), before, None, pos)
+
+
+def signs(fed: HandFed) -> list[tuple[Any, ...]]:
+    return fed.query("SELECT id, toInt64(sum(_sign)) FROM {t} GROUP BY id ORDER BY id")
+
+
+each_engine = pytest.mark.parametrize("engine", ENGINES)
+each_collapsing = pytest.mark.parametrize("engine", COLLAPSING)

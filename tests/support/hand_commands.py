@@ -1,11 +1,9 @@
 """One stream of hand-written events into one table, and what commands need to be carried out on it."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, detect, execute
@@ -20,27 +18,11 @@ from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Options, Subject, filled_columns
 from ch_sink.trust.verify import verified
 from tests.support.choose import some
-from tests.support.hand import Event
-from tests.support.hand_tables import APPEND, OWN, WINDOW, insert
+from tests.support.hand import APPEND, OWN, WINDOW, Event, insert, records_of
 from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
 from tests.support.trust import TopicInMemory
-
-__all__ = [
-    "MARKING",
-    "TIMED",
-    "Hand",
-    "each_of",
-    "final_by_default",
-    "hand",
-    "made",
-    "made_anew",
-    "records",
-    "recreated",
-    "timed",
-    "with_policy",
-]
 
 Found = tuple[int, int, int]
 """Rows that are missing, extra and different."""
@@ -68,15 +50,7 @@ def final_by_default(client: Client) -> Client:
 
 
 def records(partition: int, events: Sequence[Event], start: int = 0) -> Records:
-    n = len(events)
-    return Records(
-        "t", partition,
-        np.arange(start, start + n, dtype=np.int64),
-        np.full(n, 1_700_000_000_000, dtype=np.int64),
-        [None if e.key is None else json.dumps(e.key).encode() for e in events],
-        [None if e.value is None else json.dumps(e.value).encode() for e in events],
-        [e.headers for e in events],
-    )  # fmt: skip
+    return records_of(events, start, partition, sent=1_700_000_000_000)
 
 
 @dataclass
@@ -86,6 +60,9 @@ class Hand:
     feed: Feed
     states: MemoryStreamStates = field(default_factory=MemoryStreamStates)
     source: SourceReader | None = None
+    key: tuple[str, ...] = ("id",)
+    condition: str = ""
+    """Which rows of the table are those of the stream."""
 
     @property
     def subject(self) -> Subject:
@@ -93,12 +70,13 @@ class Hand:
         feed, table = self.feed, self.feed.admin.inner.detect()
         opened: Callable[[], Any] = lambda: self.source  # noqa: E731
         return Subject(
-            self.client, feed.runner.settings, table, ("id",), filled_columns(table, None), self.database,
+            self.client, feed.runner.settings, table, self.key, filled_columns(table, None), self.database,
             TopicInMemory(MemoryTopic(feed.topic, feed.records)),  # type: ignore[arg-type]
             lambda now, want: decoder_for(now, feed.policy, want_before=want),
             feed.book,
             source=opened,
             handover=lambda t: ClickHouseHandover(self.client, self.database, "ch_sink_handover", feed.name, t),
+            condition=self.condition,
             unresolved=lambda _: feed.letters_of.places("unresolved") | self._waiting,
         )  # fmt: skip
 

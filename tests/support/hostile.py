@@ -12,8 +12,6 @@ from typing import Any
 
 from ch_sink.types.column import Column
 
-__all__ = ["COLUMNS", "MOST", "NAMES", "bare", "declared", "documents", "length", "mutated", "plain"]
-
 MOST = 1_000_000
 """Bytes of a value."""
 _TYPES = (

@@ -6,8 +6,6 @@ from typing import Any
 
 from tests.support.hostile import MOST, NAMES, length
 
-__all__ = ["avro"]
-
 BITS = "io.debezium.data.Bits"
 
 

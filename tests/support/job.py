@@ -26,8 +26,6 @@ from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 from tests.support.memory_stream import MemoryStream, MemoryStreamStates, MemoryTopic
 
-__all__ = ["InlineLanes", "MemoryJob"]
-
 _AT_ONCE = Flush()
 TABLE = document_table((Column("id", "Int64"),), "replacing", "id")
 

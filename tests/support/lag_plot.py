@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-__all__ = ["plot"]
-
 _LEFT, _WIDTH, _TOP, _HEIGHT = 70, 860, 50, 260
 _COLOURS = {
     "next job": "#2563b8",

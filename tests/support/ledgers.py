@@ -15,8 +15,6 @@ from ch_sink.ports import (
 )
 from tests.support.views import counts_of
 
-__all__ = ["Job", "intent", "job", "known", "plant", "result", "run_batches", "short"]
-
 Job = Callable[[], Any]
 
 

@@ -1,38 +1,41 @@
 """One stream with all that belongs to it, driven by random commands, and what a model says of its table."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Literal
 
 from ch_sink.clickhouse import (
-    AnyKeyLookup,
     ClickHouseDeadLetters,
     ClickHouseHandover,
     ClickHousePending,
-    ClickHouseWriter,
     Client,
     detect,
     execute,
 )
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.decode import Decoder
-from ch_sink.memory import MemoryGroup, MemoryLedger
+from ch_sink.memory.ledger import MemoryLedger
+from ch_sink.memory.stores import MemoryGroup
 from ch_sink.model.policy import policy_of
+from ch_sink.ports import StoredLetter
+from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamSettings
+from ch_sink.stream.tasks import ReleaseTask
 from ch_sink.table.views import view_of
 from ch_sink.trust.history import loads_of
 from ch_sink.trust.own_tables import OwnTables
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.subject import Subject
-from tests.support.hand_tables import OWN
-from tests.support.local_runner import LocalPorts, LocalRunner
-from tests.support.machine_model import Rows, Shop, applied
-from tests.support.machine_parts import Copies, Known, SourceRows, Wrong, differing
+from ch_sink.wiring.letters import LetterRetry
+from tests.support.hand import OWN
+from tests.support.local_runner import LocalRunner
+from tests.support.machine_model import Copies, Known, Rows, Shop, SourceRows, Wrong, applied, differing
 from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
+from tests.support.stream import engine_ports
 from tests.support.trust import TopicInMemory
-
-__all__ = ["COLLAPSING", "Copies", "Stand", "Wrong", "differing"]
 
 ENGINES = OWN | {
     "timed": ("ReplacingMergeTree(_version, _is_deleted)", "_version DateTime64(9), _is_deleted UInt8"),
@@ -118,20 +121,12 @@ class Stand:
     def runner(self) -> LocalRunner:
         """A new life of the job."""
         client, database, name = self.client, self.database, self.name
-        ports = LocalPorts(
+        ports = engine_ports(
+            client, database, "ch_sink_", name, self.topic, self.chosen,
             open_ledger=lambda: MemoryLedger(name, beside=self.book),
             admin=self.admin,
-            topics=self.topic,
             group=self.group,
-            pending=self.pending,
-            dead_letters=self.letters,
-            writer=lambda table: ClickHouseWriter(client, table),
-            lookup=lambda table: AnyKeyLookup(client, table),
-            handover=lambda table: ClickHouseHandover(client, database, "ch_sink_handover", name, table),
-            decoder=lambda table, want: Decoder(table, self.chosen, want_before=want),
-            records=self.topic.read,
-            history=self.topic.history,
-        )
+        )  # fmt: skip
         return LocalRunner(self.settings, ports)
 
     @property
@@ -281,3 +276,83 @@ class Stand:
     def incomplete(self) -> bool:
         """Whether the topic lacks rows of the table: what a resync against it refuses."""
         return any(self.shop.low.values()) or bool(self.loaded) or self.unseen
+
+
+TABLES = ("t", "ch_sink_dead_letters", "ch_sink_handover", "ch_sink_pending")
+
+
+class Refused(Exception):
+    """The step has no place here; nothing was done."""
+
+
+def retried_letters(s: Stand, rng: Random) -> None:
+    """As ``dead-letters retry`` does, of all topics; sometimes some of them only."""
+    by_topic = {topic_id: s.letters_of(topic_id).list(1000) for topic_id in s.letters.topic_ids()}
+    found = [(topic_id, x) for topic_id, letters in by_topic.items() for x in letters]
+    if rng.random() < 0.3:
+        found = rng.sample(found, (len(found) + 1) // 2)
+    if not found:
+        raise Refused("no letters")
+    claim = s.book.claim("letters")
+    try:
+        for topic_id, partition in sorted({(t, x.letter.partition) for t, x in found}):
+            if topic_id in s.book.topic_ids():
+                chosen = [x for t, x in found if (t, x.letter.partition) == (topic_id, partition)]
+                _retry(s, claim, topic_id, partition, sorted(chosen, key=lambda x: x.letter.offset))
+    finally:
+        s.book.release()
+
+
+def _retry(s: Stand, claim: object, topic_id: str, partition: int, found: list[StoredLetter]) -> None:
+    reached = s.book.progress(topic_id).get(partition, 0)
+    state = States(s.book, topic_id, 0, None).at(partition, reached)
+    task = ReleaseTask(s.name, "t", topic_id, partition, s.admin.table, state, claim=claim)  # type: ignore[arg-type]
+    retry = LetterRetry(s.runner().open_task(task).sink, s.book, state)
+    done = retry.run([x.letter for x in found])
+    for outcome, offsets in (("applied", done.applied), ("superseded", done.superseded), ("waiting", done.waiting)):
+        s.letters_of(topic_id).settle([(partition, offset) for offset in offsets], outcome)
+
+
+def backup(s: Stand, rng: Random) -> None:
+    """Keep all tables as they are."""
+    for name in TABLES:
+        s.client.command(f"DROP TABLE IF EXISTS {s.database}.backup_{name}")
+        _copied(s, name, f"backup_{name}")
+    s.copies = Copies(
+        s.topic.topic_id, copy.deepcopy(s.book._book), dict(s.over), set(s.loose), s.narrow, s.doubtful,
+        len(loads_of(s.book, s.topic.topic_id)), s.applied, s.touched == s.applied,
+    )  # fmt: skip
+
+
+def restore(s: Stand, rng: Random) -> None:
+    """All tables and the ledger, or the ledger alone."""
+    kept = s.copies
+    if kept is None:
+        backup(s, rng)
+        return
+    if kept.topic_id != s.topic.topic_id:
+        raise Refused("the backup is of another topic")
+    if any(s.shop.low[p] > at for p, at in kept.applied.items()):
+        raise Refused("the topic has lost what came since")
+    what = rng.choice(["all", "all", "ledger"])
+    same = len(loads_of(s.book, s.topic.topic_id)) == kept.loads and not any(s.shop.low.values())
+    if what != "all" and (not same or not kept.clean or s.engine in (*COLLAPSING, "timed") or kept.narrow != s.narrow):
+        raise Refused(f"{what} alone cannot be restored")
+    if what == "all":
+        for name in TABLES:
+            s.client.command(f"DROP TABLE {s.database}.{name} SYNC")
+            _copied(s, f"backup_{name}", name)
+        s.admin.table = s.admin.inner.detect()
+    s.book._book = copy.deepcopy(kept.book)
+    if what == "all":
+        s.over, s.loose, s.narrow = dict(kept.over), set(kept.loose), kept.narrow
+        s.doubtful = kept.doubtful
+        s.shop.again |= s.shop.ever
+    else:
+        s.doubtful = True
+
+
+def _copied(s: Stand, name: str, to: str) -> None:
+    s.client.command(f"CREATE TABLE {s.database}.{to} AS {s.database}.{name}")
+    # Its parts, as a backup does it: rows of collapsing tables are in an order.
+    s.client.command(f"ALTER TABLE {s.database}.{to} ATTACH PARTITION ALL FROM {s.database}.{name}")

@@ -1,7 +1,7 @@
 """A model of a source and its topic, for random sequences of commands: what the table has to be after each of them."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from ch_sink.model.change import Headers, Records
-from tests.support.hand import PLACEHOLDER, Event, Row, key_change, mysql, postgres
-from tests.support.hand_tables import key, row
-
-__all__ = ["BAD", "FILE", "Record", "Rows", "Shop", "applied"]
+from ch_sink.table.model import TargetTable
+from tests.support.hand import PLACEHOLDER, Event, Row, key, key_change, mysql, postgres, row
+from tests.support.stream import Altered
 
 Rows = dict[int, str | None]
 FILE = 3
@@ -264,3 +263,62 @@ class Shop:
     def _append(self, record: Record) -> None:
         self.sent.append(record)
         self.log[self.home(record.id)].append(record)
+
+
+class Wrong(AssertionError):
+    """The table, or what a command says of it, is not what the model says."""
+
+
+@dataclass
+class SourceRows:
+    """The source as commands read it."""
+
+    shop: Shop
+    proves: bool = True
+
+    def position(self) -> int:
+        return self.shop.pos + 5 if self.shop.pg else self.shop.file << 40 | (self.shop.pos + 5)
+
+    def settled(self, patience: float) -> int:
+        return self.position() if self.proves else 0
+
+    def columns(self) -> dict[str, str]:
+        return {"id": "bigint", "v": "varchar(20)", "n": "bigint"}
+
+    def rows(self, names: Sequence[str], size: int) -> Iterator[list[tuple[Any, ...]]]:
+        rows = [full(k, v) for k, v in sorted(self.shop.rows.items())]
+        yield [tuple(None if r[n] is None else str(r[n]) for n in names) for r in rows]
+
+    def close(self) -> None:
+        pass
+
+
+class Known(Altered):
+    """The target table, looked at only when a step has altered it."""
+
+    def detect(self) -> TargetTable:
+        return self.table
+
+
+@dataclass(frozen=True)
+class Copies:
+    """A backup of ClickHouse at one moment."""
+
+    topic_id: str
+    book: Any
+    over: dict[int, tuple[int, str | None, bool]]
+    loose: set[int]
+    narrow: bool
+    doubtful: bool
+    loads: int
+    applied: dict[int, int]
+    clean: bool
+
+
+def differing(want: Rows, got: Rows, but: set[int]) -> dict[int, tuple[Any, Any]]:
+    """Key → what is right, what was found."""
+    return {
+        k: (want.get(k, "none"), got.get(k, "none"))
+        for k in sorted({*want, *got} - but)
+        if (k in want, want.get(k)) != (k in got, got.get(k))
+    }

@@ -13,14 +13,11 @@ from ch_sink.pipeline.chunks import join_records
 from ch_sink.table.rollup import RollupChoice
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
-from tests.support.hand import Event
+from tests.support.hand import Event, records_of
 from tests.support.kills import Kill, Killed
 from tests.support.local_runner import LocalBatch, LocalRunner
 from tests.support.memory_stream import MemoryStream, MemoryTopic
 from tests.support.rollups import with_rollups
-from tests.support.small import records_of
-
-__all__ = ["NOTHING", "MemoryFed"]
 
 NOTHING = Records("t", 0, np.zeros(0, np.int64), np.zeros(0, np.int64), [], [])
 

@@ -14,9 +14,7 @@ from typing import Any
 import bson
 from bson import Binary, CodecOptions, DatetimeConversion, Int64, ObjectId
 
-from tests.support.stand_in import StandIn, exactly
-
-__all__ = ["MongoServer", "Refused", "before"]
+from tests.support.tds_server import StandIn, exactly
 
 Doc = dict[str, Any]
 _CODEC: CodecOptions[Doc] = CodecOptions(document_class=dict, datetime_conversion=DatetimeConversion.DATETIME_MS)

@@ -6,8 +6,6 @@ import pytest
 
 from ch_sink.decode.native.library import library as compiled
 
-__all__ = ["library"]
-
 
 @pytest.fixture
 def library() -> ctypes.CDLL:

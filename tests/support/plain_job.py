@@ -27,8 +27,6 @@ from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
 from ch_sink.wiring.worker import run_configured
 
-__all__ = ["main"]
-
 
 def main(config: str, offsets: str, seed: str, host: str = "", freeze: str = "0") -> None:
     if host:

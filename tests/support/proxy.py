@@ -7,8 +7,6 @@ from itertools import cycle
 from typing import Literal
 from urllib.parse import urlsplit
 
-__all__ = ["Balancer", "FaultyProxy"]
-
 Fault = Literal["drop_answer", "stall_answer", "refuse"]
 
 

@@ -6,8 +6,6 @@ from xml.sax.saxutils import escape
 
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 
-__all__ = ["Limited"]
-
 
 class Limited:
     """The engine reads its users when it starts, and only then: a change of rights is a restart of the server."""

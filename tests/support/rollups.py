@@ -10,8 +10,6 @@ from ch_sink.table.rollup_plan import rollup_of
 from tests.model import History
 from tests.support.memory_table import MemoryTable
 
-__all__ = ["COMPUTED", "PLAIN", "computed", "grouped", "memory_rollup_faults", "with_rollups"]
-
 PLAIN = (
     RollupChoice("by_tag", (("tag", "tag"), ("place", "place")), sums=(("total", "n"),), count="rows"),
     RollupChoice("by_day", (("day", "day"),), sums=(("places", "place"),), count="rows"),

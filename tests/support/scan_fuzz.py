@@ -34,22 +34,8 @@ from ch_sink.types.connect import parse_connect_schema
 from tests.support.avro_fuzz import scanned_and_stepped
 from tests.support.decoding import bits, replacing, table_of
 from tests.support.fixtures import partitions, registry, topics
-from tests.support.scan_records import Writer
-from tests.support.scan_values import MORE, changed
+from tests.support.scan_records import MORE, Writer, changed
 from tests.unit.types.type_cases import CASES
-
-__all__ = [
-    "Group",
-    "decoded",
-    "differences",
-    "drawn",
-    "fuzz",
-    "recorded",
-    "recorded_avro",
-    "records_of",
-    "shown",
-    "with_scanner",
-]
 
 USERS: tuple[Any, ...] = (
     scanned,

@@ -1,7 +1,11 @@
 """Kafka, a schema registry and ClickHouse that let nobody in without TLS and a password or certificate."""
 
+import socket
+import ssl
+import subprocess
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,11 +18,93 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from ch_sink.local.kafka import LocalKafka
-from tests.support.certificates import Authority, Certificate
 from tests.support.registry_server import registry_server
-from tests.support.tls import tls_in_front
 
-__all__ = ["PLAIN", "REGISTRY", "SCRAM", "Secure", "secure_kafka", "secure_registry"]
+
+@dataclass(frozen=True)
+class Certificate:
+    """PEM files. ``both`` holds the key and the certificate."""
+
+    key: Path
+    certificate: Path
+    both: Path
+
+
+class Authority:
+    """Makes certificates in a folder, with the command ``openssl``."""
+
+    def __init__(self, folder: Path, name: str = "test authority") -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.ca, self._key = folder / "ca.pem", folder / "ca.key"
+        self._run(
+            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"),
+            *("-keyout", str(self._key), "-out", str(self.ca)),
+        )
+
+    def issue(self, name: str, password: str = "") -> Certificate:
+        """A certificate for 127.0.0.1 and localhost; ``password`` encrypts its key, but not in ``both``."""
+        at = {end: self._folder / f"{name}.{end}" for end in ("key", "csr", "crt", "pem", "ext")}
+        at["ext"].write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        subject = ("-subj", f"/CN={name}")
+        self._run("req", "-newkey", "rsa:2048", "-nodes", *subject, "-keyout", str(at["key"]), "-out", str(at["csr"]))
+        self._run(
+            *("x509", "-req", "-days", "2", "-in", str(at["csr"]), "-CA", str(self.ca), "-CAkey", str(self._key)),
+            *("-CAcreateserial", "-extfile", str(at["ext"]), "-out", str(at["crt"])),
+        )
+        at["pem"].write_text(at["key"].read_text() + at["crt"].read_text())
+        if password:
+            locked = self._folder / f"{name}.locked"
+            encrypt = ("-aes256", "-passout", f"pass:{password}")
+            self._run("pkey", "-in", str(at["key"]), *encrypt, "-out", str(locked))
+            locked.replace(at["key"])
+        return Certificate(at["key"], at["crt"], at["pem"])
+
+    @staticmethod
+    def _run(*words: str) -> None:
+        subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+
+@contextmanager
+def tls_in_front(port: int, server: Certificate, clients: Authority | None = None) -> Iterator[int]:
+    """The port of a listener that passes what it decrypts to another port of this machine.
+
+    ``clients``: a client has to show a certificate of this authority.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.both)
+    if clients is not None:
+        context.load_verify_locations(clients.ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    def serve(plain: socket.socket) -> None:
+        with suppress(OSError, ssl.SSLError):
+            inside = context.wrap_socket(plain, server_side=True)
+            outside = socket.create_connection(("127.0.0.1", port))
+            threading.Thread(target=pump, args=(inside, outside), daemon=True).start()
+            pump(outside, inside)
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError, ssl.SSLError, ValueError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.close()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield int(listener.getsockname()[1])
+    listener.close()
+
 
 PLAIN, SCRAM, REGISTRY, KEY = "plain-pa55word'\"", "scram-pa55word$x", "registry:pa55word", "key-pa55word"
 _SASL = "org.apache.kafka.common.security"

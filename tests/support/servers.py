@@ -13,8 +13,6 @@ from ch_sink.clickhouse.arrow_io import one_batch, to_stream
 from ch_sink.clickhouse.replicas import Replicas
 from tests.support.endpoint import settings_for
 
-__all__ = ["Request", "Servers"]
-
 Rows = list[dict[str, Any]]
 
 

@@ -10,8 +10,6 @@ from ch_sink.observe.stream import Standing
 from ch_sink.wiring.process import Stop, run_stoppable
 from tests.support.views import view
 
-__all__ = ["main"]
-
 
 def main(seconds: float, *words: str) -> None:
     looks: list[float] = []

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ import yaml
 
 from ch_sink.cli import main
 from ch_sink.clickhouse import Client
+from ch_sink.config import load_job
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka import LocalKafka
+from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.tasks import Task, TaskResult
+from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
+from ch_sink.wiring.worker import run_configured
 from tests.support.recorded import equal
-
-__all__ = ["ROOT", "Place", "command", "config_file", "inside", "place", "statuses"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -108,3 +111,22 @@ def statuses(configs: Sequence[Path]) -> list[Any]:
     done = inside("status", *configs, "--json")
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout)["streams"])
+
+
+def run_inline(config: Path, most: int | None = None) -> None:
+    """Apply what the topic holds now, at most so many offsets of it."""
+    settings = load_job(config).only()
+    text = settings.to_task_json()
+
+    def execute(tasks: Sequence[Task]) -> list[TaskResult]:
+        return [run_configured(text, task) for task in tasks]
+
+    with closing(SharedTopics()) as topics:
+        ports = stream_ports(settings, topics)
+        coordinator = Coordinator(stream_settings(settings), ports)
+        coordinator.open()
+        while ranges := coordinator.plan(ports.topics.state(settings.kafka.topic), most):
+            coordinator.run_batch(ranges, execute)
+            if most is not None:
+                break
+        coordinator.close()

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 
 import pytest
 
-__all__ = ["seconds_of", "shown"]
-
 FILES = 10
 
 

@@ -1,7 +1,6 @@
 """Small chunks of hand-written events: decoded, ordered and resolved against a table in memory, without an engine."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,17 +8,12 @@ import numpy as np
 
 from ch_sink.decode import Decoder
 from ch_sink.memory import MemoryHandover
-from ch_sink.merge import (
-    Changes,
-    LeftOpen,
-    Merged,
-    Resolved,
-    Scope,
-    merge_append,
-    merge_collapsing,
-    merge_replacing,
-    resolve,
-)
+from ch_sink.merge.append import Changes, merge_append
+from ch_sink.merge.collapsing import merge_collapsing
+from ch_sink.merge.dependent import LeftOpen
+from ch_sink.merge.replacing import merge_replacing
+from ch_sink.merge.resolve import resolve
+from ch_sink.merge.resolved import Merged, Resolved, Scope
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import Earlier, Rules, Sequenced, State, sequence
@@ -30,25 +24,9 @@ from ch_sink.sources import source_for
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
-from tests.support.hand import Event
+from tests.support.hand import Event, records_of
 from tests.support.harness import ENGINES
 from tests.support.memory_table import MemoryTable
-
-__all__ = ["Small", "Step", "records_of", "rows"]
-
-
-def records_of(events: Sequence[Event], first: int = 0) -> Records:
-    """The events at offsets from ``first`` on."""
-    n = len(events)
-    return Records(
-        "t",
-        0,
-        np.arange(first, first + n, dtype=np.int64),
-        np.zeros(n, dtype=np.int64),
-        [None if e.key is None else json.dumps(e.key).encode() for e in events],
-        [None if e.value is None else json.dumps(e.value).encode() for e in events],
-        [e.headers for e in events],
-    )
 
 
 @dataclass

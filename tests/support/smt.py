@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 from tests.support.fixtures import Recorded
 
-__all__ = ["Flatten", "route"]
-
 _TRANSACTION = ("id", "total_order", "data_collection_order")
 _TOP = ("op", "ts_ms", "ts_us", "ts_ns")
 Legacy = Literal["none", "drop", "rewrite"]

@@ -1,20 +1,26 @@
-"""Tables as SQL Server would send them, behind `TdsServer`: the queries of the reader, and no others.
+"""A stand-in of SQL Server: its database, the values that it sends, and a stream of its changes."""
 
-Never compared with a real server: how it writes each type in each style is taken from its documentation. A style that
-a query does not name gives the server's default text, which loses digits, so that a query without it is found out.
-"""
-
+import json
 import re
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from struct import pack, unpack
 from typing import Any
 
-from tests.support.tds_server import Answer, Refused, TdsServer
+import pytest
 
-__all__ = ["Database", "Table", "written"]
+from ch_sink.clickhouse import Client
+from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
+from ch_sink.local.kafka import LocalKafka
+from tests.support.fixtures import Recorded
+from tests.support.kafka import fresh_topic, produce
+from tests.support.sink import config_file, inside, run_inline
+from tests.support.tds_server import Answer, Refused, TdsServer
 
 _TYPE = re.compile(r"(computed )?(\w+)(?:\((max|\d+)(?:,(\d+))?\))?")
 _CONVERTED = re.compile(r"CONVERT\((\w+)(?:\((max|\d+)\))?, (.*?)(?:, (\d+))?\) AS (\[(?:[^\]]|\]\])*\])(?:, |$)")
@@ -155,3 +161,158 @@ def _described(name: str, declared: str) -> list[Any]:
     precision, scale = (number, second) if base in ("decimal", "numeric") else (53 if base == "float" else 24, number)
     kind = "timestamp" if base == "rowversion" else base
     return [name, kind, length, precision, scale, int(bool(found[1]))]
+
+
+_CONNECT, _TIME, _DATA = "org.apache.kafka.connect.data.", "io.debezium.time.", "io.debezium.data."
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A column of one type. ``values``: as the table has it, as the connector sends it."""
+
+    name: str
+    declared: str
+    kind: str
+    semantic: str = ""
+    parameters: tuple[tuple[str, str], ...] = ()
+    values: Sequence[tuple[str, Any]] = ()
+
+    @property
+    def field(self) -> dict[str, Any]:
+        """The field of the events' schema."""
+        made: dict[str, Any] = {"type": self.kind, "optional": True, "field": self.name}
+        made |= {"name": self.semantic, "version": 1} if self.semantic else {}
+        return made | ({"parameters": dict(self.parameters)} if self.parameters else {})
+
+
+def _base64(number: int) -> str:
+    return b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)).decode()
+
+
+def _decimal(precision: int, scale: int) -> tuple[tuple[str, str], ...]:
+    return (("scale", str(scale)), ("connect.decimal.precision", str(precision)))
+
+
+def _bytes(digits: str) -> tuple[str, str]:
+    return digits, b64encode(bytes.fromhex(digits)).decode()
+
+
+VALUES = (
+    Typed("a_bit", "bit", "boolean", values=[("1", True), ("0", False)]),
+    Typed("a_tinyint", "tinyint", "int16", values=[("255", 255), ("0", 0)]),
+    Typed("a_bigint", "bigint", "int64", values=[(str(-(2**63)), -(2**63)), (str(2**63 - 1), 2**63 - 1)]),
+    Typed("a_real", "real", "float", values=[("1.1", 1.1), ("-3.4028235e38", -3.4028235e38)]),
+    Typed("a_float", "float", "double", values=[("0.1", 0.1), ("-1.7976931348623157e308", -1.7976931348623157e308)]),
+    Typed(
+        "a_decimal", "decimal(18,4)", "bytes", _CONNECT + "Decimal", _decimal(18, 4),
+        [("99999999999999.9999", _base64(10**18 - 1)), ("-0.0001", _base64(-1))],
+    ),
+    Typed(
+        "a_money", "money", "bytes", _CONNECT + "Decimal", _decimal(19, 4),
+        [("922337203685477.5807", _base64(2**63 - 1)), ("-0.0001", _base64(-1))],
+    ),
+    Typed("a_smallmoney", "smallmoney", "bytes", _CONNECT + "Decimal", _decimal(10, 4), [("1.5", _base64(15000))]),
+    Typed("a_date", "date", "int32", _TIME + "Date", values=[("2024-02-29", 19782), ("0001-01-01", -719162)]),
+    Typed("a_time3", "time(3)", "int32", _TIME + "Time", values=[("23:59:59.999", 86_399_999)]),
+    Typed("a_time6", "time(6)", "int64", _TIME + "MicroTime", values=[("00:00:00.000001", 1)]),
+    Typed("a_time7", "time(7)", "int64", _TIME + "NanoTime", values=[("23:59:59.9999999", 86_399_999_999_900)]),
+    Typed(
+        "a_datetime", "datetime", "int64", _TIME + "Timestamp",
+        values=[("2018-06-20 15:13:16.997", 1529507596997), ("1753-01-01 00:00:00.003", -6847804799997)],
+    ),
+    Typed(
+        "a_smalldatetime", "smalldatetime", "int64", _TIME + "Timestamp",
+        values=[("2018-06-20 15:13:00", 1529507580000)],
+    ),
+    Typed(
+        "a_datetime2_3", "datetime2(3)", "int64", _TIME + "Timestamp",
+        values=[("2018-06-20 15:13:16.945", 1529507596945)],
+    ),
+    Typed(
+        "a_datetime2_6", "datetime2(6)", "int64", _TIME + "MicroTimestamp",
+        values=[("2018-06-20 15:13:16.945104", 1529507596945104)],
+    ),
+    Typed(
+        "a_datetime2_7", "datetime2(7)", "int64", _TIME + "NanoTimestamp",
+        values=[("2018-06-20 15:13:16.9451042", 1529507596945104200), ("1969-12-31 23:59:59.9999999", -100)],
+    ),
+    Typed(
+        "a_datetimeoffset", "datetimeoffset(7)", "string", _TIME + "ZonedTimestamp",
+        values=[
+            ("2018-07-18 13:14:15.1234567 +05:30", "2018-07-18T13:14:15.1234567+05:30"),
+            ("2018-07-18 13:14:15.1000000 -08:00", "2018-07-18T13:14:15.1-08:00"),
+        ],
+    ),
+    Typed("a_char", "char(5)", "string", values=[("ab   ", "ab   ")]),
+    Typed("a_nvarchar", "nvarchar(20)", "string", values=[("", ""), ("Größe 🦀", "Größe 🦀")]),
+    Typed("a_long", "nvarchar(max)", "string", values=[("long " * 3000, "long " * 3000), ("", "")]),
+    Typed("an_xml", "xml", "string", _DATA + "Xml", values=[('<a b="1">é</a>', '<a b="1">é</a>')]),
+    Typed("a_guid", "uniqueidentifier", "string", values=[("6F9619FF-8B86-D011-B42D-00C04FC964FF",) * 2]),
+    Typed("a_binary", "varbinary(8)", "bytes", values=[_bytes("00ff10"), _bytes("")]),
+    Typed("a_rowversion", "rowversion", "bytes", values=[_bytes("00000000000007d1")]),
+)  # fmt: skip
+
+
+Sent = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
+"""Key, value, headers."""
+
+
+@dataclass
+class SqlServerStand:
+    """A stream, its table, and the database that it comes from."""
+
+    folder: Path
+    kafka: LocalKafka
+    clickhouse: EmbeddedClickHouse
+    client: Client
+    name: str
+    source: Database
+    server: TdsServer
+    config: Path = field(init=False)
+    topic: str = ""
+
+    def prepare(self, table: str, events: Sequence[Sent] = ()) -> None:
+        """The topic, the file and what `init` makes; nothing is read yet."""
+        self.topic = topic = f"{fresh_topic('server')}.shop.dbo.{table}"
+        self.kafka.create_topic(topic, 1)
+        produce(
+            self.kafka,
+            [Recorded(topic, 0, i, 1_700_000_000_000 + i, k, v, tuple(h)) for i, (k, v, h) in enumerate(events)],
+            topic,
+        )
+        (self.folder / "password").write_text(self.server.password)
+        self.config = config_file(
+            self.folder, self.kafka, self.clickhouse, topic, table, self.name,
+            source={
+                "url": f"sqlserver://debezium@127.0.0.1:{self.server.port}/shop",
+                "password_file": str(self.folder / "password"),
+            },
+        )  # fmt: skip
+        made = inside("init", self.config, "--apply")
+        assert made.returncode == 0, made.stderr
+
+    def stream(self, table: str, events: Sequence[Sent]) -> None:
+        self.prepare(table, events)
+        run_inline(self.config)
+
+    def send(self, key: Any, value: Any) -> None:
+        """One change more, which the stream applies."""
+        record = Recorded(self.topic, 0, 0, 1, json.dumps(key).encode(), json.dumps(value).encode(), ())
+        produce(self.kafka, [record], self.topic)
+        run_inline(self.config)
+
+    def verify(self, *more: str) -> tuple[int, dict[str, Any]]:
+        done = inside("verify", self.config, "--json", "--patience", "0", *more)
+        assert done.stdout, done.stderr
+        assert self.server.password not in done.stdout + done.stderr
+        [stream] = json.loads(done.stdout)["streams"]
+        return done.returncode, stream
+
+
+@pytest.fixture
+def sqlserver_stand(
+    tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
+) -> Iterator[SqlServerStand]:
+    source = Database()
+    with closing(source.serve()) as server:
+        yield SqlServerStand(tmp_path, mock_kafka, clickhouse, client, database, source, server)

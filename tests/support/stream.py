@@ -4,6 +4,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 from ch_sink.clickhouse import (
     AnyKeyLookup,
@@ -17,7 +19,7 @@ from ch_sink.clickhouse import (
     execute,
     has_nullable_tuple,
 )
-from ch_sink.decode import decoder_for
+from ch_sink.decode import Decoder, decoder_for
 from ch_sink.discovery.sample import sample_schema
 from ch_sink.memory import MemoryGroup, MemoryLedger
 from ch_sink.model.change import Records, UnknownColumn
@@ -36,8 +38,6 @@ from tests.support.kills import Kill
 from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
 from tests.support.memory_stream import MemoryTopic
 
-__all__ = ["Feed", "make_table", "schema_of", "typed_stream"]
-
 
 def typed_stream(stream: str, table: str) -> str:
     """The stream with schemas that has this table: plain JSON takes its types from there.
@@ -55,11 +55,7 @@ def typed_stream(stream: str, table: str) -> str:
 
 def schema_of(stream: str, table: str, keep: Mapping[str, tuple[str, str, dict[str, str]]] | None = None) -> RowSchema:
     """What ``init`` finds in a topic. ``keep``: kind, semantic name and parameters that plain JSON does not state."""
-    everything = topics(stream)[topic_of(stream, table)]
-    found = sample_schema(
-        as_records([replace(r, partition=0, offset=i) for i, r in enumerate(everything)]), registry=registry(stream)
-    )
-    assert found is not None
+    found = _sampled(stream, table)
     told = keep or {}
     fields = tuple(
         Field(f.name, SourceType(told[f.name][0], told[f.name][1], tuple(told[f.name][2].items())))
@@ -68,6 +64,16 @@ def schema_of(stream: str, table: str, keep: Mapping[str, tuple[str, str, dict[s
         for f in found.fields
     )
     return RowSchema(fields, found.key)
+
+
+@cache
+def _sampled(stream: str, table: str) -> RowSchema:
+    everything = topics(stream)[topic_of(stream, table)]
+    found = sample_schema(
+        as_records([replace(r, partition=0, offset=i) for i, r in enumerate(everything)]), registry=registry(stream)
+    )
+    assert found is not None
+    return found
 
 
 def make_table(
@@ -129,6 +135,28 @@ class Altered:
         self.inner.fill_rollups(table, supersede, doubtful=doubtful)
 
 
+def engine_ports(
+    client: Client, database: str, prefix: str, stream: str, topic: MemoryTopic, policy: Policy, **others: Any
+) -> LocalPorts:
+    """Ports to ClickHouse of a stream whose topic is in memory.
+
+    ``database``, ``prefix``: where the sink's own tables are, and how their names begin.
+    """
+    ports: dict[str, Any] = {
+        "topics": topic,
+        "group": MemoryGroup(),
+        "pending": ClickHousePending(client, database, f"{prefix}pending", stream),
+        "dead_letters": ClickHouseDeadLetters(client, database, f"{prefix}dead_letters", stream, topic.topic_id),
+        "writer": lambda table: ClickHouseWriter(client, table),
+        "lookup": lambda table: AnyKeyLookup(client, table),
+        "handover": lambda table: ClickHouseHandover(client, database, f"{prefix}handover", stream, table),
+        "decoder": lambda table, want: Decoder(table, policy, want_before=want),
+        "records": topic.read,
+        "history": topic.history,
+    }
+    return LocalPorts(**ports | others)
+
+
 class Feed:
     """One topic of a recorded stream into one table, through the coordinator."""
 
@@ -159,20 +187,13 @@ class Feed:
         self.ends, self.at = log.ends, dict.fromkeys(self.records, 0)
         self.letters_of = ClickHouseDeadLetters(client, database, "ch_sink_dead_letters", self.name, log.topic_id)
         self.admin = Altered(client, database, target, policy, rollups)
-        ports = LocalPorts(
+        ports = engine_ports(
+            client, database, "ch_sink_", self.name, log, policy,
             open_ledger=lambda: MemoryLedger(self.name, beside=book),
             admin=self.admin,
-            topics=log,
-            group=MemoryGroup(),
-            pending=ClickHousePending(client, database, "ch_sink_pending", self.name),
             dead_letters=self.letters_of,
-            writer=lambda table: ClickHouseWriter(client, table),
-            lookup=lambda table: AnyKeyLookup(client, table),
-            handover=lambda table: ClickHouseHandover(client, database, "ch_sink_handover", self.name, table),
             decoder=lambda table, want: decoder_for(table, policy, want_before=want, registry=known),
-            records=log.read,
-            history=log.history,
-        )
+        )  # fmt: skip
         self.runner = LocalRunner(StreamSettings(self.name, topic, policy), ports)
 
     @property

@@ -1,30 +1,20 @@
 """Two jobs on one stream over the real engine: one is frozen between a check and its insert, the other one runs."""
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-import numpy as np
-
 from ch_sink.clickhouse import (
-    AnyKeyLookup,
-    ClickHouseDeadLetters,
-    ClickHouseHandover,
     ClickHouseLedger,
-    ClickHousePending,
     ClickHouseTableAdmin,
     ClickHouseWriter,
     Client,
     await_earlier_inserts,
     detect,
 )
-from ch_sink.decode import Decoder
 from ch_sink.errors import ChSinkError
-from ch_sink.memory import MemoryGroup
-from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.ports import Insert, TableWriter
 from ch_sink.stream.claims import forget
@@ -33,13 +23,11 @@ from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
 from ch_sink.table.views import view_of
-from tests.support.hand import Event
-from tests.support.hand_tables import APPEND, OWN
+from tests.support.hand import APPEND, OWN, Event, records_of
 from tests.support.kills import Kill
-from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
+from tests.support.local_runner import LocalBatch, LocalRunner
 from tests.support.memory_stream import MemoryTopic
-
-__all__ = ["Freezing", "Takeover"]
+from tests.support.stream import engine_ports
 
 _numbers = count(1)
 
@@ -94,7 +82,7 @@ class Takeover:
         self.detected = detect(self.client, self.database, name, self.policy)
         self.client.command(view_of(self.detected, ("id",)))
         self.stream = f"takeover/{self.table}"
-        self.topic = MemoryTopic("t", {p: _records(p, events) for p, events in self.partitions.items()})
+        self.topic = MemoryTopic("t", {p: records_of(events, partition=p) for p, events in self.partitions.items()})
 
     def job(self, writer: Callable[[TableWriter], TableWriter] = lambda inner: inner) -> LocalRunner:
         """A job that is not aware of any other; ``writer`` wraps its writers."""
@@ -106,21 +94,13 @@ class Takeover:
                 cached.append(writer(ClickHouseWriter(client, table)))
             return cached[0]
 
-        ports = LocalPorts(
+        ports = engine_ports(
+            client, self.own, "", stream, topic, self.policy,
             open_ledger=lambda: ClickHouseLedger(client, self.own, "ledger", stream),
             admin=ClickHouseTableAdmin(client, self.database, self.detected.name, self.policy),
-            topics=topic,
-            group=MemoryGroup(),
-            pending=ClickHousePending(client, self.own, "pending", stream),
-            dead_letters=ClickHouseDeadLetters(client, self.own, "dead_letters", stream, topic.topic_id),
             writer=write,
-            lookup=lambda table: AnyKeyLookup(client, table),
-            handover=lambda table: ClickHouseHandover(client, self.own, "handover", stream, table),
-            decoder=lambda table, want: Decoder(table, self.policy, want_before=want),
-            records=topic.read,
-            history=topic.history,
             settle=lambda table, fence: await_earlier_inserts(client, table, fence),
-        )
+        )  # fmt: skip
         return LocalRunner(StreamSettings(stream, topic.name, self.policy, self.chunk_offsets), ports)
 
     def elsewhere(self, job: LocalRunner) -> None:
@@ -207,16 +187,3 @@ def _finished(task: Task, job: LocalRunner) -> TaskResult:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-
-
-def _records(partition: int, events: Sequence[Event]) -> Records:
-    n = len(events)
-    return Records(
-        "t",
-        partition,
-        np.arange(n, dtype=np.int64),
-        np.zeros(n, dtype=np.int64),
-        [None if e.key is None else json.dumps(e.key).encode() for e in events],
-        [None if e.value is None else json.dumps(e.value).encode() for e in events],
-        [e.headers for e in events],
-    )

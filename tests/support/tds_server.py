@@ -1,18 +1,64 @@
 """A server that speaks SQL Server's protocol (TDS 7.4) with the real driver, and leaves the answers to a function.
 
 It shows how the driver hands over what a server sends: NULL and empty texts, rows in many packets, refusals. It is no
-SQL Server: nothing here knows SQL.
-"""
+SQL Server: nothing here knows SQL."""
 
 import socket
 import struct
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.stand_in import StandIn, exactly
 
-__all__ = ["Answer", "Refused", "TdsServer"]
+class StandIn:
+    """Listens until it is closed. `listen` comes first; ``serve`` answers one connection until that ends."""
+
+    then: Callable[[], object] | None
+    """What happens, once, after rows were sent."""
+
+    def listen(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._socket.getsockname()[1])
+        self._following: threading.Thread | None = None
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._socket.close()
+        if self._following is not None:
+            self._following.join()
+
+    def serve(self, client: socket.socket) -> None:
+        raise NotImplementedError
+
+    def follow(self) -> None:
+        """Let what is to happen once begin."""
+        if self.then is not None:
+            self._following, self.then = threading.Thread(target=self.then), None
+            self._following.start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError, EOFError):
+            self.serve(client)
+
+
+def exactly(client: socket.socket, count: int) -> bytes:
+    """So many bytes. Raises EOFError if the connection ends before."""
+    data = b""
+    while len(data) < count:
+        more = client.recv(count - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
 
 _COLLATION = bytes.fromhex("0904d00034")
 _DONE = struct.pack("<BHHQ", 0xFD, 0, 0, 0)

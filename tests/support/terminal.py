@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["Terminal"]
-
 ROOT = Path(__file__).resolve().parents[2]
 _CODE = re.compile(r"\x1b\[(\??)([\d;]*)([A-Za-z])")
 

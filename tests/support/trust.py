@@ -15,8 +15,6 @@ from tests.support.memory_stream import MemoryTopic
 from tests.support.recorded import KEYLESS, POLICY
 from tests.support.stream import Feed, make_table, schema_of, typed_stream
 
-__all__ = ["TopicInMemory", "recorded_subject", "subject_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class TopicInMemory:

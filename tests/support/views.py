@@ -6,8 +6,6 @@ from ch_sink.model.counts import Counts
 from ch_sink.observe.stream import Standing, StreamSummary, StreamView
 from ch_sink.ports import Compared
 
-__all__ = ["counts_of", "view"]
-
 
 def counts_of(records: int = 0, rows: int = 0, dead_letters: int = 0, source_time: int = 0, **kinds: int) -> Counts:
     return Counts(records, rows, dead_letters, source_time, kinds=Counter(kinds))

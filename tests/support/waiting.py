@@ -16,11 +16,10 @@ from ch_sink.ports import StoredRows
 from ch_sink.table.model import TargetTable
 from ch_sink.types import arrow_type
 from ch_sink.types.column import Column
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.hand import PLACEHOLDER, Event, key_change, postgres, records_of
 from tests.support.harness import ENGINES
 from tests.support.memory_stream import MemoryDeadLetters
 from tests.support.memory_table import MemoryTable
-from tests.support.small import records_of
 
 FIRST = ("id", "big")
 

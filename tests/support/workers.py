@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-__all__ = ["SERVERS", "WholeFiles"]
-
 SERVERS = ("tests/job/", "tests/kafka/", "tests/real/", "tests/engines/")
 """Folders whose tests start Spark, Kafka, databases or older engines: one worker runs a whole folder, so that each of
 these starts once."""

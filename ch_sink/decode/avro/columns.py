@@ -16,7 +16,7 @@ from ch_sink.decode.avro.vectors import NotText, Program, Struct, Vector, Want, 
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import convert_column
 from ch_sink.decode.json.layout import row_fields
-from ch_sink.decode.mongodb import is_document_source
+from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.decode.parts import Fault
 from ch_sink.decode.unknown_columns import declared_unknown
 from ch_sink.errors import DecodeError
@@ -259,8 +259,6 @@ _COMMON: dict[str, Any] = {
     "name": str | None,
     "ts_ms": int | None,
 }
-
-
 _SAMPLES: dict[str, Any] = {"boolean": True, "string": "", "bytes": b"", "float32": 0.5, "float64": 0.5, "struct": {}}
 
 

@@ -176,10 +176,6 @@ def _within_itself(node: Node) -> Reader:
     return one
 
 
-def _null(raw: bytes, at: int) -> tuple[None, int]:
-    return None, at
-
-
 def _boolean(raw: bytes, at: int) -> tuple[bool, int]:
     if raw[at] > 1:
         raise ValueError("a boolean that is neither 0 nor 1")
@@ -228,7 +224,7 @@ def _text(raw: bytes, at: int) -> tuple[str, int]:
 
 
 _SIMPLE: dict[str, Reader] = {
-    "null": _null,
+    "null": lambda raw, at: (None, at),
     "boolean": _boolean,
     "int": _long,
     "long": _long,

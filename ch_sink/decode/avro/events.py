@@ -15,7 +15,7 @@ from ch_sink.decode.avro.vectors import Mask, Struct
 from ch_sink.decode.event_form import classify, classify_document, row_operations
 from ch_sink.decode.framing import AVRO_HEAD, Framed
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, add_column, meta
-from ch_sink.decode.parts import Fault, Part, Read, skipped
+from ch_sink.decode.parts import Fault, Part, Read, no_events, skipped
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import UnknownColumn
 from ch_sink.table.model import TargetTable
@@ -211,13 +211,6 @@ def _operations(record: Struct, places: Sequence[int]) -> tuple[npt.NDArray[np.u
     if wrong:
         raise Fault("the change event has no operation", suspects=[places[i] for i in wrong])
     return np.zeros(len(found), dtype=np.uint8), others
-
-
-def no_events() -> Part:
-    """A part without events."""
-    none = np.zeros(0, dtype=np.int64)
-    no, words = np.zeros(0, dtype=np.bool_), np.zeros((0, 2), dtype=np.uint64)
-    return Part(none, none.astype(np.uint8), words, words, no, none, [], {}, {}, no, None)
 
 
 def _mismatch(framed: Framed) -> str:

@@ -57,7 +57,7 @@ def to_columns(
     except Fault as fault:
         fault.suspects = part.source_index[list(fault.suspects)].tolist()
         raise
-    gets = dict((*layout.extras, *layout.reserved))
+    gets = dict((*layout.row.extras, *layout.row.reserved))
     unknown = unknown_columns(layout, is_row, part, lambda name: list(map(gets[name], images)), payloads)
     return Read(part, gone, unknown)
 
@@ -71,13 +71,12 @@ def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | 
             null_before = layout.null_before
             filled = [null_before if before is None else before for before in befores]
             part.before = {
-                c.name: convert_column(c.name, c.converter, _known(c.values(filled))).array
-                for c in layout.before_columns
+                c.name: convert_column(c.name, c.converter, _known(c.values(filled))).array for c in layout.row.readers
             }
             present = {
-                c.name for c in layout.before_columns
+                c.name for c in layout.row.readers
             }  # a schemaless before image may have fields that after images lack
-            part.absent_before = {n: part.has_before.copy() for n in layout.missing if n not in present}
+            part.absent_before = {n: part.has_before.copy() for n in layout.row.missing if n not in present}
 
 
 def _known(values: list[Any]) -> list[Any]:
@@ -136,15 +135,15 @@ def meta(connector: str, source: Source, blocks: Blocks, op: Any, places: Sequen
 
 def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part) -> None:
     unset = msgspec.UNSET
-    for column in layout.columns:
+    for column in layout.row.columns:
         values = column.values(images)
-        if layout.tolerant:
+        if layout.row.tolerant:
             absent = np.array([value is unset for value in values], dtype=np.bool_)
             if absent.any():
                 part.absent[column.name] = absent
                 values = [None if value is unset else value for value in values]
         add_column(part, column.name, convert_column(column.name, column.converter, values))
-    for name in layout.missing:
+    for name in layout.row.missing:
         part.absent[name] = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row.copy()
 
 
@@ -195,24 +194,24 @@ def unknown_columns(
     ``values_of``: the values of a field that the table lacks, UNSET where a row has none.
     """
     out: list[tuple[int, UnknownColumn]] = []
-    if layout.unknown and len(part):
+    if layout.row.unknown and len(part):
         # A decoded before image counts as well: it may be stored as the row that leaves its place.
         having = np.ones(len(part), dtype=np.bool_) if is_row is None else is_row
         if layout.before:
             having = having | part.has_before
         if having.any():
-            out.extend((int(np.argmax(having)), column) for column in layout.unknown)
-    for name, _ in layout.extras:
+            out.extend((int(np.argmax(having)), column) for column in layout.row.unknown)
+    for name, _ in layout.row.extras:
         values = values_of(name)
         first = next((i for i, value in enumerate(values) if value is not msgspec.UNSET), None)
         if first is not None:
             rest = (value for value in values[first:] if value is not msgspec.UNSET and value is not None)
             out.append((first, observed(name, rest, field_before(name, payloads[first]))))
-    for name, _ in layout.reserved:
+    for name, _ in layout.row.reserved:
         values = values_of(name)
         if values.count(msgspec.UNSET) != len(values):
             out.append((next(i for i, value in enumerate(values) if value is not msgspec.UNSET), reserved(name)))
-    for column in layout.columns:
+    for column in layout.row.columns:
         if column.never_null is not None:
             null = _nulls(column.name, part, is_row)
             if null is not None:

@@ -39,7 +39,7 @@ def flattened(connector: str) -> Flattened:
     return source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FlatLayout(Layout):
     """A layout of rows, with their added fields."""
 
@@ -148,22 +148,18 @@ class FlatLayouts:
         more += [(f"o{i}", msgspec.Raw, msgspec.UNSET, name) for i, name in enumerate(others)]
         after = row.struct("FlatRow", row.present, required=not row.tolerant, forbid=True, more=more)
         wrapped = msgspec.defstruct("Wrapped", [("after", after)], gc=False)
+        reserved = tuple(found for found in row.reserved if not self._added.is_added(found[0]))
+        row = replace(row, readers=row.columns, reserved=reserved)
         null = after(**dict.fromkeys(m[0] for m in row.present))
         block = msgspec.defstruct("Block", [(role, wire, None) for role, wire in types.items()], gc=False)
         return FlatLayout(
             connector=connector,
             source=source,
             decode=row_decoder(msgspec.json.Decoder(wrapped, float_hook=Decimal).decode, (after,)),
-            columns=row.columns,
-            before_columns=row.columns,
+            row=row,
             null_row=null,
             null_before=null,
             before=self._before,
-            tolerant=row.tolerant,
-            missing=row.missing,
-            unknown=row.unknown,
-            extras=row.extras,
-            reserved=tuple(found for found in row.reserved if not self._added.is_added(found[0])),
             roles=at,
             aliased=any(at[role] != role for role in at if role in types),
             types=types,
@@ -171,7 +167,6 @@ class FlatLayouts:
             flattened=source,
             fields=stated,
             others=tuple(others),
-            ignored=frozenset(row.renamed[attribute] for attribute, _ in row.skipped),
         )
 
     def _with_deleted_flag(self, row: RowReading) -> RowReading:
@@ -199,8 +194,6 @@ def _reading(row: RowReading, names: Collection[str]) -> RowReading:
 
 
 _TRUE = ("true", True)
-
-
 _DELETED = str | bool | None
 
 
@@ -210,11 +203,11 @@ class Rows(Scanner):
     def __init__(self, native: CDLL, layout: FlatLayout) -> None:
         self._flat = layout
         skipped: dict[str, Any] = dict.fromkeys(layout.others, Skip())
-        skipped |= {name: Keep() if name in layout.reported else Skip() for name in layout.ignored}
+        skipped |= layout.row.without_column()
         self._op = (layout.fields["op"].path[0],)
         self._deleted = layout.fields["deleted"].path if "deleted" in layout.fields else None
         self._block = {role: layout.fields.get(role, Field(wire, None, ())) for role, wire in layout.types.items()}
-        columns = [c.name for c in layout.columns]
+        columns = [c.name for c in layout.row.columns]
         added = [field.path[0] for field in layout.fields.values()]
         needed = {*columns, *self._op, *(self._deleted or ())}
         root = Members(skipped | dict.fromkeys((*columns, *added), Keep()), frozenset(needed), closed=True)
@@ -247,7 +240,7 @@ class Rows(Scanner):
 def row_scanner(layout: FlatLayout) -> Rows | None:
     """The scanner of a layout's rows; None if there is none."""
     native = library()
-    if native is None or layout.tolerant or layout.aliased or "op" not in layout.fields:
+    if native is None or layout.row.tolerant or layout.aliased or "op" not in layout.fields:
         return None
     if "event_ts_ms" in layout.roles or ("deleted" in layout.roles) != ("deleted" in layout.fields):
         return None
@@ -260,11 +253,7 @@ _BLOCK: dict[str, Any] = {
     "ts_ms": int | None,
     "snapshot": str | bool | None,
 }
-
-
 _POSITION = {f.name for source in SOURCES for f in msgspec.structs.fields(source.wire)}
-
-
 _OTHERS = frozenset(
     """
     id total_order data_collection_order ts_us ts_ns version db schema table query txId xmin thread server_id gtid

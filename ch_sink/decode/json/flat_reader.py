@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -12,9 +13,8 @@ from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import to_columns
 from ch_sink.decode.json.flat_layout import Added, FlatLayout, FlatLayouts, HeaderFields, flat_connector, row_scanner
-from ch_sink.decode.json.layout import Layout
+from ch_sink.decode.json.layout import KEPT, Layout
 from ch_sink.decode.json.reader import FIRST, RowDecoder, declared_unknown
-from ch_sink.decode.json.scanned import Scanners
 from ch_sink.decode.parts import UNREADABLE, Fault, Part, Read, as_places
 from ch_sink.errors import DecodeError, StreamFailed
 from ch_sink.model.change import Headers
@@ -45,7 +45,7 @@ class FlatReader:
         self._policy, self._forms = policy, forms
         self._added = Added(policy.events.fields_prefix, frozenset(c.name for c in table.source_columns))
         self._headers = HeaderFields(policy.events.headers_prefix)
-        self._scanners = Scanners(row_scanner)
+        self._scanner = lru_cache(KEPT)(row_scanner)
         self._rows = RowDecoder(table, FlatLayouts(table, policy, self._added, before=before).build)
 
     def read(
@@ -116,7 +116,7 @@ class FlatReader:
     ) -> Read | None:
         """What the compiled scanner reads; None if the rows have to be decoded by their layout."""
         assert isinstance(layout, FlatLayout)
-        scanner = self._scanners.of(layout)
+        scanner = self._scanner(layout)
         read = scanner.read(payloads, places) if scanner is not None else None
         if read is not None:
             self._demand_positions(layout, texts)

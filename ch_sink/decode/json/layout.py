@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from ch_sink.decode.native.library import Keep, Skip
 from ch_sink.decode.parts import Part
 from ch_sink.decode.unknown_columns import declared_unknown, never_null
 from ch_sink.model.change import UnknownColumn
@@ -65,43 +66,85 @@ class ColumnReader:
         return list(map(self.get, rows))
 
 
+Member = tuple[str, Any]
+"""Attribute of a row's Struct, and its type."""
+
+
 @dataclass(frozen=True, slots=True)
+class RowReading:
+    """How the fields of a row image are read, whether before or after image or flattened row."""
+
+    readers: tuple[ColumnReader, ...] = ()
+    """All columns that a row image may have, those of before images too …"""
+    columns: tuple[ColumnReader, ...] = ()
+    """… and those that the after images of this shape have."""
+    members: tuple[Member, ...] = ()
+    present: tuple[Member, ...] = ()
+    skipped: tuple[Member, ...] = ()
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Attribute → field."""
+    missing: tuple[str, ...] = ()
+    """Source columns of the target that no row of the shape has."""
+    tolerant: bool = True
+    """Columns may be UNSET: the field was absent."""
+    unknown: tuple[UnknownColumn, ...] = ()
+    """Fields of the schema that the target lacks or has with an older type; without offset."""
+    extras: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
+    """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
+    reserved: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
+    """Columns that the sink fills itself, which a schemaless row may have too, with their attributes."""
+
+    def without_column(self) -> dict[str, Keep | Skip]:
+        """The fields that become no column; kept, if their values are looked at all the same."""
+        reported = {name for name, _ in (*self.extras, *self.reserved)}
+        ignored = (self.renamed[attribute] for attribute, _ in self.skipped)
+        return {name: Keep() if name in reported else Skip() for name in ignored}
+
+    def struct(
+        self, name: str, members: Sequence[Member], *, required: bool, forbid: bool, more: Sequence[Any] = ()
+    ) -> type[msgspec.Struct]:
+        """A Struct of the row image. Optional members default to UNSET (after) or None (before).
+
+        ``more``: further members with their types, defaults and field names.
+        """
+        absent: Any = msgspec.UNSET if forbid else None
+        columns: list[Any] = [
+            (attribute, wire)
+            if required
+            else (attribute, wire if wire is Any or wire is msgspec.Raw else wire | msgspec.UnsetType, absent)
+            for attribute, wire in members
+        ]
+        skipped = [(attribute, wire, msgspec.UNSET) for attribute, wire in self.skipped]
+        renamed = {attribute: self.renamed[attribute] for attribute, _ in [*members, *self.skipped]}
+        renamed |= {attribute: field for attribute, _, _, field in more}
+        return msgspec.defstruct(
+            name,
+            [*columns, *skipped, *[(attribute, wire, default) for attribute, wire, default, _ in more]],
+            rename={attribute: alias(field) for attribute, field in renamed.items()},
+            forbid_unknown_fields=forbid,
+            gc=False,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """How payloads of one shape become columns."""
+    """How payloads of one shape become columns; compared by identity."""
 
     connector: str
     source: Source
     """`Other` without a name while the connector is unknown."""
     decode: Callable[[bytes], Any]
     """Payload to envelope Struct. Raises msgspec's errors."""
-    columns: tuple[ColumnReader, ...]
-    before_columns: tuple[ColumnReader, ...]
+    row: RowReading
     null_row: Any
     """A row whose columns are all null."""
     null_before: Any
     before: bool
     """The before image is decoded like the after image."""
-    tolerant: bool
-    """Columns may be UNSET: the field was absent."""
-    missing: tuple[str, ...]
-    """Source columns of the target that no row of the shape has."""
-    unknown: tuple[UnknownColumn, ...] = ()
-    """Fields of the schema that the target lacks or has with an older type; without offset."""
-    extras: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
-    """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
-    reserved: tuple[tuple[str, Callable[[Any], Any]], ...] = field(default=())
-    """Columns that the sink fills itself, with the attributes of schemaless rows."""
     block: type[msgspec.Struct] | None = None
     """The ``source`` block's Struct; None if the compiled scanner cannot read such payloads."""
-    ignored: frozenset[str] = frozenset()
-    """Fields of a row that become no column."""
     images: Images | None = None
-    """Fills the columns if the row images are documents; the fields about columns are empty then."""
-
-    @property
-    def reported(self) -> frozenset[str]:
-        """Fields whose values are looked at though they become no column."""
-        return frozenset(name for name, _ in (*self.extras, *self.reserved))
+    """Fills the columns if the row images are documents; ``row`` is empty then."""
 
 
 def row_fields(schema: SourceType | None, connector: str) -> dict[str, SourceType] | None:
@@ -149,18 +192,11 @@ def build_layout(
         connector=connector,
         source=source,
         decode=decode,
-        columns=row.columns,
-        before_columns=row.readers,
+        row=row,
         null_row=after(**dict.fromkeys(m[0] for m in row.present)),
         null_before=image(**dict.fromkeys(m[0] for m in row.members)),
         before=before,
-        tolerant=row.tolerant,
-        missing=row.missing,
-        unknown=row.unknown,
-        extras=row.extras,
-        reserved=row.reserved,
         block=block,
-        ignored=frozenset(row.renamed[attribute] for attribute, _ in row.skipped),
     )
 
 
@@ -183,56 +219,6 @@ def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:
         [("op", str, ""), ("after", row | None, None), ("before", before | None, None), ("source", block | None, None)],
         gc=False,
     )
-
-
-Member = tuple[str, Any]
-"""Attribute of a row's Struct, and its type."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowReading:
-    """How the fields of a row image are read, whether before or after image or flattened row."""
-
-    readers: tuple[ColumnReader, ...]
-    """All columns that a row image may have …"""
-    columns: tuple[ColumnReader, ...]
-    """… and those that the after images of this shape have."""
-    members: tuple[Member, ...]
-    present: tuple[Member, ...]
-    skipped: tuple[Member, ...]
-    renamed: dict[str, str]
-    """Attribute → field."""
-    missing: tuple[str, ...]
-    tolerant: bool
-    unknown: tuple[UnknownColumn, ...]
-    extras: tuple[tuple[str, Callable[[Any], Any]], ...]
-    reserved: tuple[tuple[str, Callable[[Any], Any]], ...]
-    """Columns that the sink fills itself, which a schemaless row may have too, with their attributes."""
-
-    def struct(
-        self, name: str, members: Sequence[Member], *, required: bool, forbid: bool, more: Sequence[Any] = ()
-    ) -> type[msgspec.Struct]:
-        """A Struct of the row image. Optional members default to UNSET (after) or None (before).
-
-        ``more``: further members with their types, defaults and field names.
-        """
-        absent: Any = msgspec.UNSET if forbid else None
-        columns: list[Any] = [
-            (attribute, wire)
-            if required
-            else (attribute, wire if wire is Any else wire | msgspec.UnsetType if _unites(wire) else wire, absent)
-            for attribute, wire in members
-        ]
-        skipped = [(attribute, wire, msgspec.UNSET) for attribute, wire in self.skipped]
-        renamed = {attribute: self.renamed[attribute] for attribute, _ in [*members, *self.skipped]}
-        renamed |= {attribute: field for attribute, _, _, field in more}
-        return msgspec.defstruct(
-            name,
-            [*columns, *skipped, *[(attribute, wire, default) for attribute, wire, default, _ in more]],
-            rename={attribute: alias(field) for attribute, field in renamed.items()},
-            forbid_unknown_fields=forbid,
-            gc=False,
-        )
 
 
 def read_row(
@@ -301,32 +287,14 @@ def _without_column(table: TargetTable, declared: dict[str, SourceType] | None, 
     yield from (c.name for c in table.columns if c.name not in filled)
 
 
-def _unites(wire: Any) -> bool:
-    return wire is not msgspec.Raw
-
-
 _UNFIT = re.compile(r'["\\\x00-\x1f]')
-
-
 _MARK = "\x7f"
-
-
 _PRIVATE = 0xF000
 """First of the private-use characters that replace the unsupported ones, after the mark."""
-
-
 _TO_ALIAS = {code: _PRIVATE + code for code in (*range(32), ord('"'), ord("\\"))}
-
-
 _FROM_ALIAS = {private: code for code, private in _TO_ALIAS.items()}
-
-
 _ALIASES = re.compile("|".join(map(chr, _FROM_ALIAS)))
-
-
 _IMAGES = ("before", "after")
-
-
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 

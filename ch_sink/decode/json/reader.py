@@ -16,8 +16,8 @@ from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import to_columns
 from ch_sink.decode.json.layout import KEPT, Layout, build_layout, with_names
-from ch_sink.decode.json.scanned import Scanner, Scanners, scanner
-from ch_sink.decode.mongodb import document_layout, document_scanner, is_document_source
+from ch_sink.decode.json.scanned import Scanner, scanner
+from ch_sink.decode.mongodb.events import document_layout, document_scanner, is_document_source
 from ch_sink.decode.parts import UNREADABLE, Fault, Read, fails
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import UnknownColumn
@@ -45,7 +45,7 @@ class JsonReader:
     def __init__(self, table: TargetTable, policy: Policy, forms: Forms, *, before: bool) -> None:
         self._table, self._policy, self._forms, self._before = table, policy, forms, before
         self._rows = RowDecoder(table, self._build)
-        self._scanners = Scanners(_scanner)
+        self._scanner = lru_cache(KEPT)(_scanner)
 
     def read(self, framed: Framed, payloads: list[bytes], places: Sequence[int], connector: str) -> Read:
         """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault, OtherForm.
@@ -55,7 +55,7 @@ class JsonReader:
         connector = connector_in(payloads[0]) or connector
         try:
             chosen = self._rows.choose(framed, payloads, connector)
-            fast = self._scanners.of(chosen[0])
+            fast = self._scanner(chosen[0])
             scanned = fast.read(payloads, places) if fast is not None else None
             if scanned is not None:
                 return scanned
@@ -98,12 +98,8 @@ def _scanner(layout: Layout) -> Scanner | None:
 Build = Callable[[Framed, str, RowFields | None, bool], Layout]
 """Makes the layout of a framing for a connector: of schemaless rows with these fields; with decimals as JSON numbers.
 Raises DecodeError."""
-
-
 Chosen = tuple[Layout, RowFields | None, bool]
 """A layout, and by which fields and kind of decimals it was chosen."""
-
-
 Row = dict[str, msgspec.Raw]
 
 
@@ -124,15 +120,15 @@ class RowDecoder:
         payloads: list[bytes],
         connector: str,
         *,
-        chosen: Chosen | None = None,
+        chosen: Chosen,
         before_lenient: Callable[[], None] | None = None,
     ) -> tuple[Layout, list[Any]]:
         """The payloads' Structs, and their layout. Raises Fault, whose suspects are places in ``payloads``.
 
-        ``chosen``: the layout to try first, if it is known already.
+        ``chosen``: the layout to try first.
         ``before_lenient``: called before schemaless rows are read that do not all have the same fields.
         """
-        layout, fields, numbers = chosen or self.choose(framed, payloads, connector)
+        layout, fields, numbers = chosen
         try:
             return layout, list(map(layout.decode, payloads))
         except UNREADABLE as error:
@@ -200,7 +196,7 @@ class RowDecoder:
     def _numbers_differ(self, framed: Framed, connector: str, fields: RowFields | None) -> tuple[str, ...]:
         """Columns that are read differently if decimals are JSON numbers (``decimal.format=NUMERIC``)."""
         one, other = (self.layout(framed, connector, fields, numbers) for numbers in (False, True))
-        pairs = zip(one.before_columns, other.before_columns, strict=True)
+        pairs = zip(one.row.readers, other.row.readers, strict=True)
         return tuple(a.name for a, b in pairs if a.converter.wire != b.converter.wire)
 
     def _layout(self, framed: Framed, connector: str, fields: RowFields | None, numbers: bool) -> Layout:
@@ -215,7 +211,7 @@ def declared_unknown(rows: RowDecoder, framed: Framed, connector: str) -> tuple[
     if framed.schema is None:
         return ()
     try:
-        return rows.layout(framed, connector, None, False).unknown
+        return rows.layout(framed, connector, None, False).row.unknown
     except Fault:
         return ()
 
@@ -244,18 +240,9 @@ def _column_in(text: str) -> str | None:
     return None
 
 
-_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
-
-
 _NUMBER = frozenset(b"-0123456789")
-
-
 _NUMBER_OR_NESTED = _NUMBER | frozenset(b"[{")
-
-
 _NULL = msgspec.Raw(b"null")
-
-
 FIRST = 16
 """How many payloads are searched for the first after image: deletes have none."""
 
@@ -274,11 +261,7 @@ class _Images(msgspec.Struct, gc=False):
 
 
 _sources = msgspec.json.Decoder(_Source)
-
-
 _images = msgspec.json.Decoder(_Images)
-
-
 _fields = msgspec.json.Decoder(Row | None)
 
 
@@ -298,7 +281,7 @@ def connector_in(payload: bytes) -> str:
     """``source.connector`` of a payload; empty if it has none."""
     try:
         found = _sources.decode(payload).source
-    except _UNREADABLE:
+    except UNREADABLE:
         return ""
     return found.connector if found is not None else ""
 
@@ -307,7 +290,7 @@ def row_of(payload: bytes) -> Row | None:
     """The fields of a payload's after image; None if it has none."""
     try:
         row: Row | None = _fields.decode(_images.decode(payload).after)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return row
 
@@ -332,12 +315,12 @@ def survey(payloads: Iterable[bytes], known: Collection[str], in_question: Colle
     for payload in payloads:
         try:
             images: Any = _images.decode(payload)
-        except _UNREADABLE:
+        except UNREADABLE:
             continue
         for place, raw in enumerate((images.after, images.before)):
             try:
                 row = _fields.decode(raw)
-            except _UNREADABLE:
+            except UNREADABLE:
                 continue
             if row is None:
                 continue

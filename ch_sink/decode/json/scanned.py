@@ -11,7 +11,7 @@ from ctypes import CDLL
 from decimal import Decimal
 from functools import lru_cache
 from types import NoneType
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, UNCONVERTED, add_column, meta, unknown_columns
-from ch_sink.decode.json.layout import KEPT, Field, Layout
-from ch_sink.decode.native.library import Keep, Members, Program, Skip, joined, library, program
+from ch_sink.decode.json.layout import Field, Layout
+from ch_sink.decode.native.library import Keep, Members, Program, joined, library, program
 from ch_sink.decode.native.scan import (
     FEWEST,
     FLAGS,
@@ -48,7 +48,6 @@ FAILED = (Fault, DecodeError, msgspec.MsgspecError, RecursionError, *UNCONVERTED
 
 _ROOM = Room()
 T = TypeVar("T")
-L = TypeVar("L", bound=Layout)
 
 
 class Refused(Exception):
@@ -124,9 +123,9 @@ class Scanner(ABC):
         ``kept``: the events whose image is not null by this alone; None for all.
         """
         needed: Mask = NEEDS_AFTER[part.op]
-        for column in self._layout.columns:
+        for column in self._layout.row.columns:
             add_column(part, column.name, column_of(found, (*image, column.name), column.converter, kept))
-        for name in self._layout.missing:
+        for name in self._layout.row.missing:
             part.absent[name] = needed.copy()
         return None if needed.all() else needed
 
@@ -135,11 +134,9 @@ class Scanner(ABC):
         layout = self._layout
         if not layout.before:
             return
-        part.before = {
-            c.name: column_of(found, (*image, c.name), c.converter, kept).array for c in layout.before_columns
-        }
-        present = {c.name for c in layout.before_columns}
-        part.absent_before = {n: part.has_before.copy() for n in layout.missing if n not in present}
+        part.before = {c.name: column_of(found, (*image, c.name), c.converter, kept).array for c in layout.row.readers}
+        present = {c.name for c in layout.row.readers}
+        part.absent_before = {n: part.has_before.copy() for n in layout.row.missing if n not in present}
 
     def _unknown(
         self, found: Scan, part: Part, image: tuple[str, ...], is_row: Mask | None, payloads: list[bytes]
@@ -156,36 +153,17 @@ class Scanner(ABC):
         return unknown_columns(self._layout, is_row, part, values, payloads)
 
 
-class Scanners(Generic[L]):
-    """The scanners of a table's layouts."""
-
-    def __init__(self, make: Callable[[L], Scanner | None]) -> None:
-        self._make = make
-        self._known: dict[int, tuple[L, Scanner | None]] = {}
-
-    def of(self, layout: L) -> Scanner | None:
-        """The layout's own; None if its payloads are not scanned."""
-        known = self._known.get(id(layout))
-        if known is None:
-            if len(self._known) >= KEPT:
-                self._known.clear()
-            known = self._known[id(layout)] = (layout, self._make(layout))
-        return known[1]
-
-
 class Envelopes(Scanner):
     """Reads change events."""
 
     def __init__(self, native: CDLL, layout: Layout, block: type[msgspec.Struct]) -> None:
-        after = {c.name: Keep() for c in layout.columns} | {
-            name: Keep() if name in layout.reported else Skip() for name in layout.ignored
-        }
-        before = {c.name: Keep() for c in layout.before_columns} if layout.before else {}
+        after = layout.row.without_column() | {c.name: Keep() for c in layout.row.columns}
+        before = {c.name: Keep() for c in layout.row.readers} if layout.before else {}
         self._fields, self._block = block_fields(block), block
         root = Members(
             {
                 "op": Keep(),
-                "after": Members(after, frozenset(c.name for c in layout.columns), closed=True),
+                "after": Members(after, frozenset(c.name for c in layout.row.columns), closed=True),
                 "before": Members(before) if layout.before else Keep(),
                 "source": block_members(self._fields, layout.connector),
             },
@@ -299,6 +277,6 @@ def block_members(fields: Iterable[str], connector: str) -> Members:
 def scanner(layout: Layout) -> Scanner | None:
     """The scanner of a layout's payloads; None if there is none."""
     native = library()
-    if native is None or layout.block is None or layout.tolerant or not layout.connector:
+    if native is None or layout.block is None or layout.row.tolerant or not layout.connector:
         return None
     return Envelopes(native, layout, layout.block)

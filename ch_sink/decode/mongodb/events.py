@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, convert_column, meta
-from ch_sink.decode.json.layout import Layout, source_block
+from ch_sink.decode.json.layout import Layout, RowReading, source_block
 from ch_sink.decode.json.scanned import Block, Refused, Scanner, block_fields, block_members, lists
 from ch_sink.decode.mongodb.columns import ID, DocumentColumn, DocumentTable
 from ch_sink.decode.mongodb.texts import field_type
@@ -73,13 +73,10 @@ def document_layout(table: TargetTable, policy: Policy, source: Source, *, befor
         connector="mongodb",
         source=source,
         decode=msgspec.json.Decoder(envelope).decode,
-        columns=(),
-        before_columns=(),
+        row=RowReading(),
         null_row=None,
         null_before=None,
         before=before,
-        tolerant=True,
-        missing=(),
         images=DocumentEvents(DocumentTable(table, policy), before=before),
         block=block,
     )

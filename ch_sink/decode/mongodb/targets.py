@@ -145,7 +145,7 @@ def _into(target: ChType, context: _Context) -> Converter:
     if name == "UUID":
         return PerValue(Any, arrow_of(target), _uuid, reaction=reaction)
     if name in ("Date", "Date32", "DateTime", "DateTime64"):
-        return _Moments(_column(target), context)
+        return _Moments(Column("", str(target)), context)
     if name == "Decimal":
         return _Prepared(decimal_of, _of_text(target, context))
     if name == "FixedString":
@@ -177,13 +177,8 @@ def _nested(target: ChType, context: _Context) -> Converter:
     return _Prepared(_dict, Structs(arrow_of(target), target.names, target.names, parts, Any))
 
 
-def _column(target: ChType) -> Column:
-    """A column of this type, as the converters of other sources expect it."""
-    return Column("", str(target))
-
-
 def _of_text(target: ChType, context: _Context) -> Converter:
-    return _plain_converter(SourceType("string"), _column(target), context)
+    return _plain_converter(SourceType("string"), Column("", str(target)), context)
 
 
 def _plain_converter(source: SourceType, column: Column, context: _Context) -> Converter:

@@ -23,8 +23,6 @@ from ch_sink.types.converter import shown
 from ch_sink.types.temporal import fit
 
 _DAY = 86_400_000
-
-
 _YEAR_0, _YEAR_10000 = -719_528 * _DAY, 2_932_897 * _DAY
 
 
@@ -265,11 +263,7 @@ def flag_of(value: Any) -> bool:
 
 
 _TEXT = SourceType("string")
-
-
 _JSON = SourceType("string", "io.debezium.data.Json")
-
-
 _TYPES = {
     bool: SourceType("boolean"),
     int: SourceType("int64"),

@@ -34,23 +34,15 @@ def parse(text: "str | bytes | dict[str, Any]") -> Any:
         except ValueError as error:
             raise DecodeError(f"not Extended JSON: {error}") from error
     else:
-        if not _may_wrap(text) and not _may_be_deep(text):
+        if _is_plain(text):
             return found  # JSON numbers are finite
     return read(found)
 
 
-def _may_wrap(text: str | bytes) -> bool:
-    """Whether a wrapper may be anywhere in the text: its ``$`` may be escaped."""
-    if isinstance(text, bytes):
-        return b"$" in text or b"\\u0024" in text
-    return "$" in text or "\\u0024" in text
-
-
-def _may_be_deep(text: str | bytes) -> bool:
-    """Whether more levels than a document has may be in the text."""
-    if isinstance(text, bytes):
-        return text.count(b"{") + text.count(b"[") > _DEEPEST
-    return text.count("{") + text.count("[") > _DEEPEST
+def _is_plain(text: str | bytes) -> bool:
+    """Whether the text surely has no wrapper, whose ``$`` may be escaped, and no more levels than a document has."""
+    raw = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
+    return b"$" not in raw and b"\\u0024" not in raw and raw.count(b"{") + raw.count(b"[") <= _DEEPEST
 
 
 def read(value: Any, level: int = 0) -> Any:
@@ -144,10 +136,6 @@ def _long(found: dict[str, Any]) -> Any:
     return number
 
 
-def _int(found: dict[str, Any]) -> Any:
-    return _integer(found["$numberInt"])
-
-
 def _double(found: dict[str, Any]) -> Any:
     text = found["$numberDouble"]
     if text in _NAMES:
@@ -209,17 +197,13 @@ def _same(found: dict[str, Any]) -> Any:
     return Other(dict(found))
 
 
-def _undefined(found: dict[str, Any]) -> Any:
-    return _NULL
-
-
 _READERS: dict[frozenset[str], Callable[[dict[str, Any]], Any]] = {
     frozenset(names.split()): reader
     for names, reader in (
         ("$oid", _oid),
         ("$date", _date),
         ("$numberLong", _long),
-        ("$numberInt", _int),
+        ("$numberInt", lambda found: _integer(found["$numberInt"])),
         ("$numberDouble", _double),
         ("$numberDecimal", _decimal),
         ("$binary", _binary),
@@ -235,6 +219,6 @@ _READERS: dict[frozenset[str], Callable[[dict[str, Any]], Any]] = {
         ("$dbPointer", _pointer),
         ("$minKey", _same),
         ("$maxKey", _same),
-        ("$undefined", _undefined),
+        ("$undefined", lambda _: _NULL),
     )
 }

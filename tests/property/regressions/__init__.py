@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from tests.support.cases import Case
 
-__all__ = ["REGRESSIONS", "Regression"]
-
 
 @dataclass(frozen=True, slots=True)
 class Regression:

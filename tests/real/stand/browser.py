@@ -15,8 +15,6 @@ from ch_sink.local import free_port
 from tests.real.stand.daemon import Daemon
 from tests.real.stand.programs import programs
 
-__all__ = ["Browser"]
-
 
 class Browser:
     """One window. Every method raises RuntimeError with the browser's own message."""

@@ -19,8 +19,6 @@ from ch_sink.local.maven import Archive, ArchivesUnavailable, fetched
 from ch_sink.spark.installed import MINIMUM, find_java
 from tests.real.stand.daemon import Daemon, Missing
 
-__all__ = ["Connect", "Registry"]
-
 _POM = Path(__file__).resolve().parents[3] / "compose" / "connect" / "pom.xml"
 _KAFKA = "org.apache.kafka"
 _JAVA_OPTIONS = ("-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

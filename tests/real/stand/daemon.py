@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["Daemon", "Missing", "own_folder", "unprivileged"]
-
 _ROOT = Path(__file__).resolve().parents[3]
 _USER = "nobody"
 

@@ -14,8 +14,6 @@ from tests.real.stand.daemon import Daemon, own_folder, unprivileged
 from tests.real.stand.programs import programs
 from tests.support.fixtures import TruthTable
 
-__all__ = ["MariaDB"]
-
 _OPTIONS = (
     "--server-id=22301",
     "--log-bin=binlog",

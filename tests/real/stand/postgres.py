@@ -13,8 +13,6 @@ from tests.real.stand.daemon import Daemon, own_folder, unprivileged
 from tests.real.stand.programs import programs
 from tests.support.fixtures import TruthTable
 
-__all__ = ["PostgreSQL"]
-
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "wal_level": "logical",

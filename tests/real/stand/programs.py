@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tests.real.stand.daemon import Missing
 
-__all__ = ["programs"]
-
 _FOLDERS = (
     "/usr/sbin",
     "/usr/local/sbin",

@@ -16,7 +16,7 @@ from ch_sink.ports import RegisteredSchema
 from ch_sink.types import clickhouse_type
 from ch_sink.types.column import Column
 from tests.support.avro import ID, TABLE, Topic, envelope, event, records
-from tests.support.avro_bytes import Branch, encoded
+from tests.support.avro_fuzz import Branch, encoded
 from tests.support.decoding import replacing
 from tests.support.memory_stream import MemoryRegistry
 

@@ -1,11 +1,17 @@
 """Column names with quotes, backslashes and control characters: in every format, as columns and as keys."""
 
 import json
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ch_sink.decode import Decoder
+from ch_sink.decode.framing import _surely
+from ch_sink.decode.native import library as native
+from ch_sink.decode.native.library import Joined, joined
+from ch_sink.discovery.sample import sample_schema
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
@@ -13,7 +19,7 @@ from tests.support.avro import Topic, envelope
 from tests.support.avro import event as avro_event
 from tests.support.avro import records as avro_records
 from tests.support.decoding import replacing
-from tests.support.event import SOURCE, records
+from tests.support.event import SOURCE, event, records
 
 NAMES = ('say "x"', "a\\b", "line\nbreak", "\x01", "\x1f", '"', "\\", "\\n", "\x7f", "ü`'", "a.b", "$c", "")
 UNUSUAL = NAMES[:8]
@@ -138,3 +144,89 @@ def test_members_of_a_struct_column(name: str) -> None:
     batch = Decoder(table, policy_of()).decode(records((1, value)))
     assert not batch.bad
     assert list(batch.after.to_pylist()[0]["t"].values()) == [9, b"x"]
+
+
+@pytest.fixture(params=[True, False], ids=["compiled", "python"])
+def _join(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not request.param:
+        monkeypatch.setattr(native, "joiner", lambda: None)
+    elif native.joiner() is None:
+        pytest.skip("the library is not compiled")
+
+
+def drawn(seed: int) -> list[bytes]:
+    rnd = Random(seed)
+    return [rnd.randbytes(rnd.choice([0, 1, 7, 8, 400, 70_000])) for _ in range(rnd.randint(0, 90))]
+
+
+@pytest.mark.usefixtures("_join")
+@pytest.mark.parametrize("seed", range(20))
+def test_texts_are_one_behind_the_other(seed: int) -> None:
+    texts = drawn(seed)
+    together = joined(texts)
+    assert together.data == b"".join(texts)
+    assert together.lengths.tolist() == [len(text) for text in texts]
+    assert together.ends.tolist() == np.cumsum([len(text) for text in texts]).tolist()
+    assert together == texts
+    assert joined(together) is together
+
+
+@pytest.mark.usefixtures("_join")
+@pytest.mark.parametrize("wrong", [None, "text", 5])
+def test_what_is_no_bytes_object_is_refused(wrong: object) -> None:
+    with pytest.raises(TypeError):
+        assert Joined([b"a", wrong, b"b"]).data  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "head", [b'{"', b'{"s', b'{"p', b'{"x', b"{", b"", b'["a', b'{ "', b'{"a":1}', b'{"schema":1}']
+)
+@pytest.mark.parametrize("place", [0, 30, 79])
+def test_only_values_that_cannot_be_envelopes_are_surely_none(head: bytes, place: int) -> None:
+    if native.library() is None:
+        pytest.skip("the library is not compiled")
+    values = [b'{"id":1}'] * 80
+    assert _surely(Joined(values))
+    values[place] = head
+    assert _surely(Joined(values)) == (len(head) > 2 and head[:2] == b'{"' and head[2:3] not in b"sp")
+
+
+SIGNAL = {"id": "6d5f-open", "type": "snapshot-window-open", "data": "{}"}
+MESSAGE = {"op": "m", "source": {"connector": "postgresql"}, "message": {"prefix": "p", "content": "AA=="}}
+OTHERS: list[tuple[dict[str, str], Any]] = [
+    ({"id": "6d5f-open"}, json.loads(event("c", SIGNAL))),
+    ({"id": "6d5f-open"}, {**SIGNAL, "__deleted": "false"}),
+    ({"prefix": "p"}, MESSAGE),
+    ({"id": "7:1"}, {"status": "END", "id": "7:1", "event_count": 2, "data_collections": [], "ts_ms": 1}),
+    ({"id": "9"}, {"id": "9", "aggregate_type": "x", "type": "STARTED", "additional_data": {}}),
+    ({"serverName": "s"}, {"ts_ms": 1}),
+    ({"databaseName": "d"}, {"source": {"connector": "mysql"}, "ddl": "x", "tableChanges": []}),
+]
+
+
+def text(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("value", [event("c", {"a": 1, "v": "x"}), text({"a": 1, "v": "x", "__deleted": "false"})])
+@pytest.mark.parametrize("first", [True, False])
+def test_columns_and_key_are_those_of_the_rows(other: tuple[Any, Any], value: bytes, first: bool) -> None:
+    pairs = [(text(other[0]), text(other[1])), (text({"a": 1}), value), (text({"a": 1}), None)]
+    schema = sample_schema(records(*(pairs if first else pairs[::-1])))
+    assert schema is not None
+    assert [f.name for f in schema.fields] == ["a", "v"]
+    assert [f.name for f in schema.key] == ["a"]
+
+
+def test_a_tombstone_of_a_signal_does_not_tell_the_key() -> None:
+    schema = sample_schema(records((text({"id": "6d"}), None), (text({"a": 1}), event("c", {"a": 1}))))
+    assert schema is not None
+    assert [f.name for f in schema.key] == ["a"]
+
+
+def test_the_signal_table_has_a_schema_of_its_own() -> None:
+    schema = sample_schema(records((text({"id": "6d"}), event("c", SIGNAL)), (text({"id": "6d"}), None)))
+    assert schema is not None
+    assert [f.name for f in schema.fields] == ["id", "type", "data"]
+    assert [f.name for f in schema.key] == ["id"]

@@ -18,9 +18,10 @@ from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
+from tests.support.choose import each_value
 from tests.support.decoding import outcome, replacing, table_of
 from tests.support.fixtures import partitions, topics
-from tests.support.scan_values import changed
+from tests.support.scan_records import changed
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the scanner is not compiled")
 
@@ -55,8 +56,7 @@ def decoded(decoder: Decoder, records: Records, profile: Any, monkeypatch: pytes
         return repr(error)
 
 
-@pytest.mark.parametrize("stream", STREAMS)
-@pytest.mark.parametrize("reaction", ["fail", "clamp", "null"])
+@pytest.mark.parametrize(("stream", "reaction"), each_value(STREAMS, ["fail", "clamp", "null"]))
 def test_mutated_records_mean_the_same_with_and_without_it(
     stream: str, reaction: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,10 @@
 """The history of changes, and tables without a key as a multiset of signed rows."""
 
 from ch_sink.decode import Decoder
-from ch_sink.merge import Changes, merge_multiset
+from ch_sink.merge.append import Changes, merge_multiset
 from ch_sink.order import Rules, sequence
-from tests.support.hand import key_change, mysql, postgres
-from tests.support.small import Small, records_of, rows
+from tests.support.hand import key_change, mysql, postgres, records_of
+from tests.support.small import Small, rows
 
 KEY = {"id": 1}
 

@@ -1,8 +1,10 @@
 """Values keep every byte, whether the schema's text that they repeat is kept once or with each of them."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ch_sink.model.counts import counted
 from ch_sink.model.values import Enclosed, concatenated, enclosed, inner, lengths, net_lengths, taken
 
 HEADS = [b'{"schema":{"a":1},"payload":', b'{"schema":null,"payload":', b'{"schema":{"b":[2]},"payload":', b""]
@@ -60,3 +62,11 @@ def test_joined_values_count_the_same_however_they_came(one, two, three):
     joined = concatenated([one, enclosed(two)])
     for parts in ([enclosed(one), two, three], [one, enclosed(two), three], [joined, three]):
         assert net_lengths(enclosed(concatenated(parts)))[0].tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize(
+    ("number", "plural", "text"),
+    [(0, "", "0 rows"), (1, "", "1 row"), (2, "", "2 rows"), (12000, "", "12 000 rows"), (2, "rowen", "2 rowen")],
+)
+def test_a_noun_is_in_the_plural_unless_there_is_one(number: int, plural: str, text: str) -> None:
+    assert counted(number, "row", plural) == text

@@ -13,8 +13,7 @@ from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from tests.model import LAYOUTS
-from tests.support.harness import ENGINES, target_table
-from tests.support.plain_decoder import PlainDecoder
+from tests.support.harness import ENGINES, PlainDecoder, target_table
 
 COMMIT = 5000
 

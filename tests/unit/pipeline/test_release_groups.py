@@ -7,11 +7,10 @@ import pytest
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.hand import PLACEHOLDER, Event, key_change, postgres, records_of
 from tests.support.kills import Kill
 from tests.support.local_runner import LocalBatch, LocalRunner
 from tests.support.memory_stream import MemoryStream, MemoryTopic
-from tests.support.small import records_of
 
 COLUMNS = (Column("id", "Int64"), Column("big", "Nullable(String)"))
 ENGINES = ("replacing", "sign", "collapsing", "versioned", "append")

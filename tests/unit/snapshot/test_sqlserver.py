@@ -18,8 +18,7 @@ from ch_sink.snapshot.reader import NO_PROOF
 from ch_sink.snapshot.sqlserver import SqlServerReader, type_text
 from ch_sink.types.column import Column
 from ch_sink.types.connect import parse_connect_schema
-from tests.support.sqlserver_database import Database, Table
-from tests.support.sqlserver_values import VALUES, Typed
+from tests.support.sqlserver_database import VALUES, Database, Table, Typed
 from tests.support.tds_server import TdsServer
 
 DEEP = max(len(typed.values) for typed in VALUES)

@@ -5,9 +5,8 @@ import pytest
 from ch_sink.model.policy import policy_of
 from tests.model.shapes import Layout
 from tests.support.choose import each_value
-from tests.support.documents import KEYED, faults_of, rows_of, run_of
+from tests.support.documents import KEYED, LAYOUTS, Orders, faults_of, row, rows_of, run_of
 from tests.support.hand import PLACEHOLDER
-from tests.support.oracle_stream import LAYOUTS, Orders, row
 
 
 @pytest.mark.parametrize(("engine", "layout"), each_value(KEYED, LAYOUTS))

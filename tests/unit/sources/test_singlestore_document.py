@@ -11,8 +11,19 @@ from ch_sink.table.ddl import create_table
 from ch_sink.table.spec import TableSpec
 from tests.model.wire import dumps
 from tests.support.choose import each_value
-from tests.support.documents import FOLDER, KEYED, decode, faults_of, sample
-from tests.support.singlestore_stream import OTHER_ID, SAMPLE_ID, THIRD_ID, example, in_partitions, singlestore
+from tests.support.documents import (
+    FOLDER,
+    KEYED,
+    OTHER_ID,
+    SAMPLE_ID,
+    THIRD_ID,
+    decode,
+    example,
+    faults_of,
+    in_partitions,
+    sample,
+    singlestore,
+)
 
 SEEDS = range(3)
 

@@ -27,6 +27,7 @@ from ch_sink.stream.run_task import range_steps
 from ch_sink.stream.tasks import RangeTask, Task, TaskResult
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
+from tests.support.choose import each_value
 from tests.support.harness import ENGINES
 from tests.support.local_runner import LocalRunner
 from tests.support.memory_stream import MemoryStream, MemoryTopic
@@ -154,8 +155,7 @@ def drawn_feed(rng: random.Random) -> tuple[list[Change], dict[int, str | None]]
     return feed, rows
 
 
-@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("version", "late"), each_value(["UInt128", "UInt64"], [False, True]))
 def test_tables_equal_their_source_however_the_feed_is_cut(version: str, late: bool) -> None:
     for seed in range(12):
         rng = random.Random(seed)

@@ -13,10 +13,9 @@ from ch_sink.ports import FinishedRange, TruncateFloor
 from ch_sink.stream.rollback import ahead, newest_stored
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
-from tests.support.hand import PLACEHOLDER, key_change, postgres
+from tests.support.hand import PLACEHOLDER, key_change, postgres, records_of
 from tests.support.local_runner import LocalRunner
 from tests.support.memory_stream import MemoryStream, MemoryTopic
-from tests.support.small import records_of
 
 COLUMNS = (Column("id", "Int64"), Column("big", "Nullable(String)"))
 REPLACING = ("replacing", "sign")

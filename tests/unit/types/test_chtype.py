@@ -2,9 +2,12 @@
 # ruff: noqa: E501
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ch_sink.errors import TableError
-from ch_sink.types.chtype import ChType, parse_type
+from ch_sink.types.chtype import ChType, in_utc, parse_type, widened
+from ch_sink.types.sql import Kind, columns_in, identifier, key_expressions, literal, quote, split_commas, tokenize
 from tests.support.engine import Engine as ClickHouse
 
 INT, TEXT = ChType("Int32"), ChType("String")
@@ -78,3 +81,144 @@ def test_every_family_of_the_engine_can_be_read(engine: ClickHouse) -> None:
 def test_type_names_that_the_engine_writes_can_be_read(engine: ClickHouse, expression: str) -> None:
     name = engine.rows(f"SELECT toTypeName({expression}) AS name")[0]["name"]
     assert parse_type(name).name == name.split("(")[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        ("DateTime", "DateTime('UTC')"),
+        ("DateTime64(3)", "DateTime64(3, 'UTC')"),
+        ("Nullable(DateTime64(9, 'Europe/Berlin'))", "Nullable(DateTime64(9, 'UTC'))"),
+        ("LowCardinality(Nullable(DateTime('Europe/Berlin')))", "Nullable(DateTime('UTC'))"),
+        ("Map(String, Array(DateTime('Europe/Berlin')))", "Map(String, Array(DateTime('UTC')))"),
+        ("Tuple(DateTime String, `DateTime b` DateTime)", "Tuple(DateTime String, `DateTime b` DateTime('UTC'))"),
+        *(
+            (kind, kind)
+            for kind in (
+                "Nullable(Int64)",
+                "LowCardinality(Nullable(String))",
+                "Array(Enum8('DateTime' = 1, 'it\\'s DateTime64(3)' = 2))",
+                "Array(LowCardinality(DateTime))",
+                "JSON(a DateTime)",
+            )
+        ),
+    ],
+)
+def test_types(kind: str, wanted: str) -> None:
+    assert in_utc(kind) == wanted
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wider"),
+    [
+        ("Int32", "Int64", "Int64"),
+        ("Int64", "Int32", None),
+        ("Int32", "Int32", None),
+        ("Int32", "Nullable(Int64)", "Nullable(Int64)"),
+        ("Nullable(Int32)", "Int64", "Nullable(Int64)"),
+        ("Int32", "Nullable(Int32)", "Nullable(Int32)"),
+        ("Int64", "Nullable(Int32)", "Nullable(Int64)"),
+        ("UInt32", "Int64", None),
+        ("Float32", "Float64", "Float64"),
+        ("Int32", "Float64", None),
+        ("String", "Int64", None),
+        ("String", "Nullable(Int64)", None),
+        ("String", "Nullable(String)", "Nullable(String)"),
+        ("LowCardinality(String)", "Nullable(String)", "LowCardinality(Nullable(String))"),
+        ("Decimal(10, 2)", "Decimal(12, 4)", "Decimal(12, 4)"),
+        ("Decimal(10, 2)", "Decimal(10, 4)", "Decimal(12, 4)"),
+        ("Decimal(20, 4)", "Decimal(10, 2)", None),
+        ("Decimal(76, 2)", "Decimal(76, 4)", None),
+        ("DateTime64(3, 'Asia/Tokyo')", "DateTime64(6, 'UTC')", "DateTime64(6, 'Asia/Tokyo')"),
+        ("DateTime64(9)", "DateTime64(6)", None),
+        ("Date", "Date32", "Date32"),
+        ("Date32", "Date", None),
+        ("UInt8", "UInt64", "UInt64"),
+        ("Nullable(Int32)", "Int32", None),
+        ("Decimal(10, 4)", "Decimal(10, 2)", "Decimal(12, 4)"),
+        ("Array(Int32)", "Array(Int64)", None),
+        ("Array(Int32)", "Nullable(Tuple(items Array(Int32)))", None),
+    ],
+)
+def test_a_type_grows_within_its_family(old: str, new: str, wider: str | None) -> None:
+    assert widened(old, new) == wider
+
+
+def test_null_is_not_let_into_a_place_column() -> None:
+    assert widened("Int32", "Nullable(Int32)", may_be_nullable=False) is None
+    assert widened("Int32", "Nullable(Int64)", may_be_nullable=False) == "Int64"
+
+
+names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a, b", ["a", "b"]),
+        ("f(a, b), [c, d], 'x,y', `p,q`", ["f(a, b)", "[c, d]", "'x,y'", "`p,q`"]),
+        ("'it''s, ok', '\\'', b", ["'it''s, ok'", "'\\''", "b"]),
+    ],
+)
+def test_commas(text: str, parts: list[str]) -> None:
+    assert split_commas(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("key", "elements"),
+    [
+        ("", []),
+        ("tuple()", []),
+        ("id", ["id"]),
+        ("(id)", ["id"]),
+        ("`we ird`", ["we ird"]),
+        ("id, toDate(ts)", ["id", "toDate(ts)"]),
+        ("(id, (k + 1, s))", ["id", "(k + 1, s)"]),
+        ("tuple(id DESC, k ASC)", ["id", "k"]),
+        ("id DESC", ["id"]),
+        ("(a.b)", ["a.b"]),
+        ("-id", ["-id"]),
+        ("(a), (b)", ["a", "b"]),
+        ("(a + b) * (c)", ["(a + b) * (c)"]),
+    ],
+)
+def test_key_expressions(key: str, elements: list[str]) -> None:
+    assert key_expressions(key) == elements
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("toDate(ts)", {"ts"}),
+        ("date", {"date"}),
+        ("date(ts)", {"ts"}),
+        ("if(a = 'id', `we ird`, id)", {"a", "we ird", "id"}),
+        ("t.x + m.keys", {"t.x", "m"}),
+        ("unknown + 1", set()),
+        ("'id'", set()),
+    ],
+)
+def test_columns_in_an_expression(expression: str, found: set[str]) -> None:
+    assert columns_in(expression, {"id", "ts", "a", "we ird", "date", "t.x", "t", "m"}) == found
+
+
+@given(names)
+def test_quoted_names_come_back(name: str) -> None:
+    assert identifier(quote(name)) == name
+
+
+@given(st.lists(names, min_size=1, max_size=4))
+def test_any_names_and_strings_are_kept_apart(values: list[str]) -> None:
+    texts = [quote(v) for v in values] + [literal(v) for v in values]
+    assert split_commas(", ".join(texts)) == texts
+    tokens = tokenize(" ".join(texts))
+    assert [t.value for t in tokens] == values + values
+    assert {t.kind for t in tokens} == {Kind.QUOTED, Kind.STRING}
+
+
+@pytest.mark.parametrize("text", ["(a", "a)", "'a", "`a", "[a)", "a ¤"])
+def test_unbalanced_texts_are_errors(text: str) -> None:
+    with pytest.raises(TableError):
+        tokenize(text)

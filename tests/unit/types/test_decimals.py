@@ -1,17 +1,22 @@
 """Decimals, against Python's own."""
 
+import base64
+import binascii
 from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ch_sink.clickhouse import Client
 from ch_sink.errors import DecodeError
-from ch_sink.types import converter
+from ch_sink.types import OutOfRange, converter
 from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType
-from ch_sink.types.decimals import decimal_text, read_text
+from ch_sink.types.decimals import decimal_text, integers, read_text
+from ch_sink.types.text_columns import _check
 from tests.unit.types.columns import TEXT, make
 
 
@@ -84,3 +89,57 @@ def test_a_slice_of_decimal_bytes_is_read_from_its_own_start() -> None:
     assert whole == [Decimal("0.01"), None, Decimal("0.05"), Decimal("-0.01")]
     for start in range(4):
         assert made.convert(raw.slice(start)).array.to_pylist() == whole[start:]
+
+
+def one(text: str | None) -> int:
+    return 0 if text is None else int.from_bytes(binascii.a2b_base64(text, strict_mode=True), "big", signed=True)
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=8)), max_size=30))
+def test_all_integers_of_eight_bytes(values: list[bytes | None]) -> None:
+    texts = [None if value is None else base64.b64encode(value).decode() for value in values]
+    found = integers(pa.array(texts, pa.string()))
+    if not texts:
+        assert found is None
+        return
+    assert found is not None
+    assert found.tolist() == [one(text) for text in texts]
+
+
+@given(st.lists(st.text("AQgw/+=-_ é\n", max_size=13), min_size=1, max_size=3))
+def test_what_is_no_base64_is_left_to_others(texts: list[str]) -> None:
+    found = integers(pa.array(texts, pa.string()))
+    if found is not None:
+        assert found.tolist() == [one(text) for text in texts]
+
+
+@pytest.mark.parametrize("text", ["A===", "=AAA", "AA=A", "AAA", "AAAA=", "AAAAAAAAAAAA", "AAAAAAAAAAAAAAAA", "AA-A"])
+def test_broken_and_long_texts_are_refused(text: str) -> None:
+    assert integers(pa.array(["AAAA", text], pa.string())) is None
+
+
+LEAST, MOST = -(2**63), 2**64 - 1
+
+
+@pytest.mark.parametrize("number", [LEAST - 1, MOST + 1, 10**30])
+@pytest.mark.parametrize("around", ['{{"a":{}}}', '{{"a":[1,{}]}}', '{{"a":{{"b":[{{"c":{}}}]}}}}'])
+def test_an_integer_beyond_64_bits_is_out_of_range_wherever_it_is(number: int, around: str) -> None:
+    with pytest.raises(OutOfRange, match="more than 64 bits"):
+        _check(around.format(number))
+
+
+@pytest.mark.parametrize("number", [LEAST, -1, 0, MOST])
+def test_an_integer_of_64_bits_is_a_number_for_the_server(client: Client, number: int) -> None:
+    text = f'{{"a":{number}}}'
+    _check(text)
+    assert kind_of(client, text) in ("Int64", "UInt64")
+
+
+@pytest.mark.parametrize("number", [LEAST - 1, MOST + 1])
+def test_the_server_makes_a_text_of_an_integer_beyond_64_bits(client: Client, number: int) -> None:
+    assert kind_of(client, f'{{"a":{number}}}') == "String"
+
+
+def kind_of(client: Client, text: str) -> str:
+    [row] = client.rows(f"SELECT dynamicType(CAST('{text}' AS JSON).a) AS kind")
+    return str(row["kind"])

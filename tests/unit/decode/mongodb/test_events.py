@@ -16,10 +16,9 @@ from ch_sink.ports import SchemaRegistry
 from ch_sink.sources import source_for
 from ch_sink.types.column import Column
 from tests.support.avro import Topic
-from tests.support.collection import draw_collection
 from tests.support.decoding import replacing
 from tests.support.hand import Event
-from tests.support.mongodb import Description, event, sample, update_event
+from tests.support.mongodb import Description, draw_collection, event, sample, update_event
 
 TABLE = replacing((Column("_id", "String"), Column("document", "String"), Column("n", "Nullable(Int32)")), ("_id",))
 

@@ -8,7 +8,7 @@ import pytest
 from bson import Decimal128, Int64, ObjectId
 
 from ch_sink.decode import Decoder
-from ch_sink.decode.mongodb import DocumentKeys
+from ch_sink.decode.mongodb.columns import DocumentKeys
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
