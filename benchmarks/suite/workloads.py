@@ -84,14 +84,11 @@ WORKLOADS: Mapping[str, Workload] = {
         Workload("PostgreSQL, 5 % placeholders", form="postgres", mix=Mix(placeholders=14)),
         Workload("200 partitions", partition_by="id % 200"),
         Workload("documents", form="documents", table=_DOCUMENT),
-        Workload("collapsing, before images", engine="collapsing", settings={"stored_row": "before"}),
-        Workload("collapsing, lookups", engine="collapsing", settings={"stored_row": "lookup"}),
-        Workload(
-            "collapsing, lookups, 1 M rows", engine="collapsing", settings={"stored_row": "lookup"}, stored=1_000_000
-        ),
-        Workload("versioned collapsing", engine="versioned", settings={"stored_row": "before"}),
+        Workload("collapsing", engine="collapsing"),
+        Workload("collapsing, 1 M rows", engine="collapsing", stored=1_000_000),
+        Workload("versioned collapsing", engine="versioned"),
         Workload("append", engine="append"),
     )
 }
-QUICK = ("json", "json with schema", "avro", "collapsing, before images")
+QUICK = ("json", "json with schema", "avro", "collapsing")
 """What ``make bench`` runs."""

@@ -14,6 +14,7 @@ from ch_sink.clickhouse.ledger_table import MINE, ORDER, PARTITION, ClickHouseTa
 from ch_sink.errors import ChSinkError, TakenBack
 from ch_sink.model.change import BackwardStep
 from ch_sink.ports import Claim, FinishedRange, PartitionTotals, RangeIntent
+from ch_sink.stream.claims import Origins
 from ch_sink.stream.rounds import Intend, Record, Write, Written, write_each
 from ch_sink.stream.summaries import KEEP, covered, with_summaries
 
@@ -159,15 +160,18 @@ class ClickHouseLedger(OwnedLedger, ClickHouseTaskLedger):
         self.last: tuple[object, ...] | None = None
         """Where the last intent or result is that was written under the claim."""
 
-    def claim(self, run_id: str) -> Claim:
+    def claim(self, run_id: str, columns: Origins | None = None) -> Claim:
         self.last = None
-        claim = super().claim(run_id)
+        claim = super().claim(run_id, columns)
         if self._kinds is not None and FinishedRange.kind not in self._kinds:
             self.folds.none_yet()
         return claim
 
-    def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
+    def check_claim(self) -> None:
         self.expect_own(*_looks([self]).get(self.stream, (None, False)))
+
+    def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:
+        self.check_claim()
         numbered, rows = self.intent_rows(ranges)
         insert_rows(self.table, rows)
         self.intended(numbered)
@@ -206,7 +210,7 @@ class ClickHouseLedger(OwnedLedger, ClickHouseTaskLedger):
             )
 
     def results(self, results: Sequence[FinishedRange]) -> None:
-        self.expect_own(*_looks([self]).get(self.stream, (None, False)))
+        self.check_claim()
         insert_rows(self.table, self.result_rows(results))
         self.finished(results)
 

@@ -21,7 +21,7 @@ from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, row
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import Claim, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange
 from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request
-from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
+from ch_sink.stream.claims import Origins, displaced, mine, new_claim, next_execution, retired, superseded
 
 Row = dict[str, Any]
 """An entry as a row of the table."""
@@ -117,8 +117,8 @@ class OwnedLedger(LedgerTable):
 
     _claim: Claim | None = None
 
-    def claim(self, run_id: str) -> Claim:
-        self._claim = new_claim(self.stream, run_id, self.newest_claim())
+    def claim(self, run_id: str, columns: Origins | None = None) -> Claim:
+        self._claim = new_claim(self.stream, run_id, self.newest_claim(), columns)
         self.insert([self._claim])
         # Two jobs that claim at the same moment get the same number; the later of the two owns the stream.
         found = self.ask(_CLAIM_AND_KINDS)

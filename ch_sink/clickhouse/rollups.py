@@ -145,16 +145,25 @@ def _taken(name: str, rollup: Rollup) -> TableError:
 
 
 def fill_rollups(
-    client: Client, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool
+    client: Client,
+    table: TargetTable,
+    supersede: Callable[[], Sequence[Fence]],
+    *,
+    doubtful: bool,
+    last: str = "",
 ) -> list[str]:
     """Fill the table's rollups whose definition has changed, or that are new; all of them if they are ``doubtful``.
 
-    ``supersede``: begins an execution of every partition. Returns the names of those that were filled.
+    Args:
+        supersede: begins an execution of every partition.
+        last: only rollups that the job of this run has kept are not in doubt; empty if it is the one at work.
+
+    Returns the names of those that were filled.
 
     Raises TableError for a name that is taken, LedgerConflict if another job has the stream, ClickHouseError.
     """
     comments = expect_free_names(client, table.rollups)
-    wanted = [r for r in table.rollups if doubtful or comments.get(r.choice.name) != r.comment]
+    wanted = [r for r in table.rollups if doubtful or not comments.get(r.choice.name, "").startswith(r.comment(last))]
     if not wanted:
         return []
     fences = supersede()
@@ -166,6 +175,18 @@ def fill_rollups(
         _fill(client, table, rollup, fences[-1], exists=rollup.choice.name in comments)
         client.command(rollup.create_view(), doing=f"create view {rollup.view}")
     return [rollup.choice.name for rollup in wanted]
+
+
+def keep_rollups(client: Client, table: TargetTable, run: str) -> None:
+    """State that the table's rollups are as the table is, and that the job of this run does nothing more.
+
+    If the server refuses, they are filled when the stream opens again.
+    """
+    for rollup in table.rollups:
+        try:
+            client.command(rollup.keep(run), doing=f"note the end of rollup {rollup.choice.name}")
+        except ClickHouseError as error:
+            log.warning("rollup %s will be filled again as the stream opens: %s", rollup.choice.name, error)
 
 
 def _drop_leftovers(client: Client, rollup: Rollup) -> None:

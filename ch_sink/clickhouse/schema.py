@@ -124,7 +124,7 @@ def _defaults(client: Client, table: TargetTable) -> Iterator[tuple[str, pa.Scal
     """The values of the constant DEFAULTs, as the server computes them."""
     wanted: list[tuple[str, str, pa.DataType]] = []
     names = [c.name for c in table.columns]
-    for column in table.source_columns:
+    for column in table.columns:  # also those that the stream does not fill
         if column.default_kind == "DEFAULT" and is_constant(column.default_expression, names):
             with suppress(TableError):  # a type that the sink cannot fill
                 wanted.append((column.name, _cast(column.default_expression, column.type), arrow_type(column.type)))

@@ -11,7 +11,7 @@ from typing import Literal
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.fence import await_earlier_inserts, under
 from ch_sink.clickhouse.lookup import max_version
-from ch_sink.clickhouse.rollups import fill_rollups, planned_rollups
+from ch_sink.clickhouse.rollups import fill_rollups, keep_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
 from ch_sink.clickhouse.schema import detect, execute, expect_unbound, has_nullable_tuple, require_settings
 from ch_sink.clickhouse.settings import RETRYABLE_CODES, Retry
@@ -222,8 +222,13 @@ class ClickHouseTableAdmin:
         evolution = Evolution(self.client, self.database, self.table, self.policy, self.cluster, self.types)
         return self._with_rollups(evolution.carry_out(table, columns, key))
 
-    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
-        fill_rollups(self.client, table, supersede, doubtful=doubtful)
+    def fill_rollups(
+        self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool, last: str = ""
+    ) -> None:
+        fill_rollups(self.client, table, supersede, doubtful=doubtful, last=last)
+
+    def keep_rollups(self, table: TargetTable, run: str) -> None:
+        keep_rollups(self.client, table, run)
 
     def _with_rollups(self, table: TargetTable) -> TargetTable:
         planned = planned_rollups(self.client, table, self.rollups, self.policy.columns) if self.rollups else ()

@@ -238,7 +238,6 @@ class Config(Section):
         "adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"
     ] = "adaptive"
     evolve: Literal["add_columns", "ignore", "fail"] = "fail"
-    stored_row: Literal["auto", "lookup", "before"] = "auto"
     key_columns: Words = ()
     ignored_key_fields: Words = ()
     sign_column: str | None = None
@@ -366,7 +365,6 @@ class Config(Section):
                 on_unresolved=self.on_unresolved,
                 on_bad_record=self.on_bad_record,
                 evolve=self.evolve,
-                stored_row=self.stored_row,
             ),
             table=TablePolicy(sign_column=self.sign_column, notes=self.tables.columns),
             columns=self.columns.policy(tuple(self.columns.add) if self.merge else ()),

@@ -46,7 +46,6 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 # on_unresolved: dead_letter          # or null
 # out_of_range: fail                  # or clamp, null
 # handover_deadline: 10 minutes
-# stored_row: auto                    # where the stored row comes from: auto, lookup, before
 # sign_column: sign
 
 # How events are read

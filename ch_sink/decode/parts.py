@@ -101,6 +101,7 @@ def assemble(
     parts = parts or [no_events()]
     order = _order(parts)
     index, op = (_join([getattr(p, name) for p in parts], order) for name in ("source_index", "op"))
+    others = ("commit", "inner", "has_commit", "source_ts", "has_before")
     names = parts[0].names if len(parts) == 1 else list(chain.from_iterable(p.names for p in parts))
     uniform = bool(names) and names.count(names[0]) == len(names)
     distinct = {name: code for code, name in enumerate(dict.fromkeys(names[:1] if uniform else names))}
@@ -115,17 +116,13 @@ def assemble(
         source_index=index,
         offset=offsets[index],
         op=op,
-        commit=_join([p.commit for p in parts], order),
-        inner=_join([p.inner for p in parts], order),
-        has_commit=_join([p.has_commit for p in parts], order),
-        source_ts=_join([p.source_ts for p in parts], order),
+        **{name: _join([getattr(p, name) for p in parts], order) for name in others},
         source_name=list(distinct),
         source_code=codes if order is None else codes[order],
         half=_matching(half[index], op),
         key=_columns([p.key or {} for p in parts], parts, key_columns, order) if keyed else None,
         after=_columns([p.after for p in parts], parts, _types(shape.columns), order),
         before=_columns([p.before for p in parts], parts, _types(shape.columns), order) if shape.before else None,
-        has_before=_join([p.has_before for p in parts], order),
         unavailable=_masks([p.unavailable for p in parts], parts, order),
         absent=_masks([p.absent for p in parts], parts, order),
         absent_before=_masks([p.absent_before for p in parts], parts, order),

@@ -228,8 +228,8 @@ def source_finding(connector: str) -> Finding:
         return Finding(
             "warn",
             "source",
-            f"connector {connector!r} is not known to ch_sink: changes are ordered by Kafka offset, re-delivered "
-            "events are applied again, and before images are not trusted",
+            f"connector {connector!r} is not known to ch_sink: changes are ordered by Kafka offset, and "
+            "re-delivered events are applied again",
             "The table is exact once the stream has caught up, if each row keeps its Kafka key; in append mode a "
             "re-delivered change is stored twice. See docs/sources/other.md.",
         )

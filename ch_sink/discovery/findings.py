@@ -272,7 +272,7 @@ def _rollups(config: Config, client: Client, table: TargetTable) -> Iterator[Fin
         yield Finding("fail", "rollups", str(error), error.hint)
         return
     for rollup in rollups:
-        filled = comments.get(rollup.choice.name) == rollup.comment
+        filled = comments.get(rollup.choice.name, "").startswith(rollup.comment())
         yield Finding(
             "ok", "rollups", f"{rollup.choice.name}" + ("" if filled else ": the job fills it from the table")
         )

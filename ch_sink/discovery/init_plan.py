@@ -163,7 +163,7 @@ def _rollups(config: Config, client: Client | None, table: TargetTable, notes: l
         if name not in comments:
             statements.append(Statement("table", rollup.database, name, rollup.create()))
             statements.append(Statement("view", rollup.database, rollup.view, rollup.create_view()))
-        if comments.get(name) != rollup.comment:
+        if not comments.get(name, "").startswith(rollup.comment()):
             # Only the owner of the stream may replace it: what another job adds meanwhile would be lost.
             notes.append(f"rollup {name}: the job fills it from {table.qualified} when it opens the stream")
     return statements

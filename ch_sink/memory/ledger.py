@@ -21,7 +21,7 @@ from ch_sink.ports import (
     RowsEdited,
     SchemaChange,
 )
-from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
+from ch_sink.stream.claims import Origins, displaced, mine, new_claim, next_execution, retired, superseded
 from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing, with_summaries
 
 F = TypeVar("F", bound=Fact)
@@ -139,8 +139,8 @@ class MemoryLedger:
         self._book: _Book = beside._book if beside is not None else _Book()
         self._claim: Claim | None = None
 
-    def claim(self, run_id: str) -> Claim:
-        self._claim = new_claim(self.stream, run_id, self._book.newest)
+    def claim(self, run_id: str, columns: Origins | None = None) -> Claim:
+        self._claim = new_claim(self.stream, run_id, self._book.newest, columns)
         self._book.claims.append(self._claim)
         return self._claim
 

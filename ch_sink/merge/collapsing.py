@@ -37,7 +37,9 @@ def merge_collapsing(batch: ChangeBatch, out: Resolved, order: Sequenced, scope:
         return merged
     assert out.stored is not None
     assert out.stored_codes is not None
-    removed = _negated(out.stored.rows.take(pa.array(minus)), system).select(added.column_names)
+    removed = _negated(out.stored.rows.take(pa.array(minus)), system)
+    added = _with_rest(added, removed.schema, system)
+    removed = removed.select(added.column_names)
     leaving = _leaving(out, batch, scope, minus, plus)
     merged.moves = int(leaving.sum())
     renewed = np.isin(out.stored_codes[minus], out.codes[plus])
@@ -93,6 +95,17 @@ def _minus(out: Resolved, last: Index, keep: npt.NDArray[np.bool_]) -> Index:
     if out.stored_codes is None or not len(out.stored_codes):
         return np.zeros(0, dtype=np.int64)
     return np.flatnonzero(~keep & (last[out.stored_codes] >= 0))
+
+
+def _with_rest(added: pa.Table, schema: pa.Schema, system: System) -> pa.Table:
+    """The rows with all columns of the table. Those that the stream does not fill have their defaults."""
+    defaults = dict(system.defaults)
+    for field in schema:
+        if field.name not in added.column_names:
+            value, count = defaults.get(field.name), added.num_rows
+            values = pa.nulls(count, field.type) if value is None else pa.repeat(value.cast(field.type), count)
+            added = added.append_column(field, values)
+    return added
 
 
 def _negated(rows: pa.Table, system: System) -> pa.Table:

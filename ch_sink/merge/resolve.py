@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.merge.dependent import Chunk, LeftOpen, dependent_events, keys_to_look_up, states_place
+from ch_sink.merge.dependent import Chunk, LeftOpen, dependent_events, keys_to_look_up
 from ch_sink.merge.resolved import UNSET, Bools, KeyCodes, Pool, Resolved, Scope, factorize
 from ch_sink.merge.walk import walk
-from ch_sink.model.change import ChangeBatch, HandoverId, Op, Records
+from ch_sink.model.change import ChangeBatch, Half, HandoverId, Op, Records
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_ints
@@ -51,15 +51,14 @@ def resolve(
         bases={c: {} for c in batch.updates},
         superseded=np.zeros(n, dtype=np.bool_),
     )
-    if batch.before is not None and scope.whole_before and scope.places:
-        start = pool.add(batch.before)
-        known = states_place(batch, scope)
-        out.previous[known] = start + own[known]
-        out.image[known & delete] = start + own[known & delete]
-    dependent = dependent_events(Chunk(batch, records, order, coded, left), scope)
-    wanted = np.unique(coded.codes[order.keep]) if scope.lookup_all else keys_to_look_up(dependent, scope)
-    if len(wanted) and lookup is not None:
-        _fetch(batch, order, coded, wanted, lookup, scope, out)
+    chunk = Chunk(batch, records, order, coded, left)
+    if scope.lookup_all:
+        _fetch(batch, order, coded, np.unique(coded.codes[order.keep]), lookup, scope, out)
+        alone = _alone(chunk, out) if scope.places else np.zeros(n, dtype=np.bool_)
+        dependent = dependent_events(chunk, scope, out.stored_codes, alone)
+    else:
+        dependent = dependent_events(chunk, scope)
+        _fetch(batch, order, coded, keys_to_look_up(dependent, scope), lookup, scope, out)
     walk(dependent, out, scope, policy, handover)
     if order.trace is not None:
         order.trace.applied(batch.offset[out.apply].tolist())
@@ -71,10 +70,12 @@ def _fetch(
     order: Sequenced,
     coded: KeyCodes,
     wanted: npt.NDArray[np.int64],
-    lookup: RowLookup,
+    lookup: RowLookup | None,
     scope: Scope,
     out: Resolved,
 ) -> None:
+    if lookup is None or not len(wanted):
+        return
     assert batch.key is not None
     places = coded.first()[wanted]
     asked = batch.key.take(pa.array(places))
@@ -99,7 +100,30 @@ def _fetch(
     out.stored_start = out.pool.add(stored.rows.select(batch.after.column_names))
     if scope.version_column and scope.layout is not None:
         words = scope.layout.from_arrow(stored.rows.column(scope.version_column))
-        out.stored_versions = to_ints(words)
+        out.stored_words, out.stored_versions = words, to_ints(words)
+
+
+def _alone(chunk: Chunk, out: Resolved) -> Bools:
+    """Events that are alone with the one older row of their key: what they replace is known without a walk."""
+    batch, keep, codes = chunk.batch, chunk.order.keep, chunk.coded.codes
+    alone = np.zeros(len(batch), dtype=np.bool_)
+    if out.stored_codes is None or out.stored_words is None:
+        return alone
+    events = np.bincount(codes[keep], minlength=chunk.coded.count)
+    rows = np.bincount(out.stored_codes, minlength=chunk.coded.count)
+    row = np.full(chunk.coded.count, -1, dtype=np.int64)
+    row[out.stored_codes] = np.arange(len(out.stored_codes))
+    mine = np.flatnonzero(keep & (batch.half == Half.NONE) & ((events == 1) & (rows == 1))[codes])
+    stored, version = out.stored_words[row[codes[mine]]], chunk.order.version[mine]
+    higher, equal = version[:, 0] > stored[:, 0], version[:, 0] == stored[:, 0]
+    mine = mine[higher | (equal & (version[:, 1] > stored[:, 1]))]
+    alone[mine] = True
+    out.previous[mine] = out.stored_start + row[codes[mine]]
+    gone = mine[batch.op[mine] == Op.DELETE]
+    out.image[gone] = out.previous[gone]
+    for refs in out.origin.values():
+        refs[gone] = out.previous[gone]
+    return alone
 
 
 def handed_rows(out: Resolved, batch: ChangeBatch) -> tuple[Sequence[HandoverId], pa.Table, Bools]:

@@ -153,20 +153,14 @@ class Scope:
     """Place columns that are not in the key: a change of their values moves the row."""
     sorting: tuple[str, ...] = ()
     """Those of them that are part of the sorting key as they are: if they change, so does the place."""
-    varying: tuple[str, ...] = ()
-    """Those of them that the server sets to another value each time if an event does not state them."""
     sharding: tuple[str, ...] = ()
     """Those of them by which a row's server is chosen."""
     partitions: Callable[[pa.Table], Sequence[tuple[str, npt.NDArray[np.int64]]] | None] = lambda _: None
     """Row numbers by table partition; the answer is None if only the server knows."""
     omits_values: bool = False
     deferrable: bool = False
-    creates_new_rows: bool = True
-    """A create is always of a row that is not there, so that it leaves no old place."""
-    whole_before: bool = False
-    """``before`` images are whole and may be trusted for the old place."""
     lookup_all: bool = False
-    """Every touched key is looked up (collapsing engines)."""
+    """Every touched key is looked up: collapsing engines, and tables in which rows can move."""
     layout: Layout | None = None
     version_column: str | None = None
     deleted: tuple[str, int] | None = None
@@ -213,6 +207,8 @@ class Resolved:
     stored: StoredRows | None = None
     stored_codes: npt.NDArray[np.int64] | None = None
     stored_start: int = 0
+    stored_words: npt.NDArray[np.uint64] | None = None
+    """Versions of the stored rows (n, 2); also as numbers in ``stored_versions``."""
     stored_versions: list[int] = field(default_factory=list)
     handover: list[tuple[HandoverId, int]] = field(default_factory=list)
     """(identity, row number or -1): values that the delete halves hand over."""
@@ -250,11 +246,13 @@ class System:
     layout: Layout | None
     sign: str | None
     is_deleted: str | None
+    defaults: tuple[tuple[str, pa.Scalar], ...] = ()
+    """Columns with a constant default."""
 
     @staticmethod
     def of(table: TargetTable, layout: Layout | None) -> "System":
         engine = table.engine
-        return System(version_column(table), layout, engine.sign_column, engine.is_deleted_column)
+        return System(version_column(table), layout, engine.sign_column, engine.is_deleted_column, table.defaults)
 
 
 def version_column(table: TargetTable) -> str | None:

@@ -3,6 +3,7 @@
 Functions take the group that they use; only entry points that pass groups on take the whole :class:`Policy`.
 """
 
+import hmac
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
@@ -68,7 +69,6 @@ class ChangePolicy:
     on_unresolved: Literal["dead_letter", "null"] = "dead_letter"
     on_bad_record: Literal["dead_letter", "fail"] = "dead_letter"
     evolve: Literal["add_columns", "ignore", "fail"] = "fail"
-    stored_row: Literal["auto", "lookup", "before"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,18 @@ class ColumnPolicy:
     def hides(self) -> bool:
         """Whether some of the source's values must not be stored."""
         return bool(self.exclude or self.mask)
+
+    def origins(self) -> tuple[tuple[str, str], ...]:
+        """Column of the table → what it is filled with, for those not filled with the source's column of their name.
+
+        Of the key of a mask only four bytes of a digest are shown, less than the masked values show.
+        """
+        made = dict.fromkeys(self.left_out, "nothing")
+        made |= {new: f"column {old}" for old, new in self.rename}
+        for name, how in self.mask:
+            key = hmac.digest(self.mask_key.encode(), b"", "sha256")[:4].hex() if how.startswith("hmac") else ""
+            made[self.target(name)] = f"{how}{key} of {name}"
+        return tuple(sorted({**made, **dict(self.add)}.items()))
 
     @property
     def left_out(self) -> frozenset[str]:

@@ -174,7 +174,6 @@ class Work:
     """An event at the highest position that repeats one seen there is skipped, too (append mode)."""
     trace: Trace | None = None
     keep: npt.NDArray[np.bool_] = field(init=False)
-    recheck: npt.NDArray[np.bool_] = field(init=False)
     epoch: npt.NDArray[np.int64] = field(init=False)
     commit: Words = field(init=False)
     steps: list[BackwardStep] = field(default_factory=list)
@@ -182,7 +181,7 @@ class Work:
 
     def __post_init__(self) -> None:
         n = len(self.batch)
-        self.keep, self.recheck = np.ones(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+        self.keep = np.ones(n, dtype=np.bool_)
         self.epoch, self.commit = np.zeros(n, dtype=np.int64), np.zeros((n, 2), dtype=np.uint64)
 
 
@@ -211,8 +210,6 @@ def forward(work: Work, mine: npt.NDArray[np.int64], start: SourceState) -> Sour
     work.epoch[mine] = start.epoch
     work.commit[mine, 0] = top
     work.commit[mine, 1] = running
-    if start.ceiling:
-        work.recheck[mine] = running <= np.uint64(start.ceiling & 0xFFFFFFFFFFFFFFFF)
     return replace(start, commit=(int(top) << 64) | int(running[-1]), inner=inner, wraps=int(wraps[-1]))
 
 
@@ -292,8 +289,6 @@ class BackwardOrder:
             work.epoch[i] = self.state.epoch
             at = self.state.commit if not work.keep[i] else position
             work.commit[i, 0], work.commit[i, 1] = at >> 64, at & 0xFFFFFFFFFFFFFFFF
-            # What is applied late may meet later changes of its key.
-            work.recheck[i] = self.state.ceiling >= position > 0 or (work.keep[i] and position < self.state.commit)
         return self.state
 
     def _applies(self, i: int, position: int, stated: int, inner: int, offset: int) -> bool:
@@ -316,8 +311,7 @@ class BackwardOrder:
                 # of an earlier record proves nothing. It is applied at its offset, to the rows below it.
                 return True
             work.steps.append(BackwardStep("regress", self.name, offset, position, state.commit))
-            ceiling = max(state.ceiling, state.commit)
-            self.state = SourceState(state.epoch + 1, position, inner, wraps, ceiling=ceiling)
+            self.state = SourceState(state.epoch + 1, position, inner, wraps)
             return True
         if position == state.commit:
             again = inner < state.inner or (inner == state.inner and bool(self.batch.half[i]))

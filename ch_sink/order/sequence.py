@@ -88,7 +88,7 @@ def sequence(
         epoch[:], commit = state.base_epoch, by_offset(batch)
     out = ordered(batch, epoch, commit, state.with_sources(sources), rules.layout)
     out.transaction, out.trace = work.commit, trace
-    out.keep, out.recheck, out.steps, out.skipped = work.keep, work.recheck, work.steps, work.skipped
+    out.keep, out.steps, out.skipped = work.keep, work.steps, work.skipped
     drop_truncated(batch, out, state)
     drop_loaded(batch, out, state.loaded, inner_is_log=rules.inner_is_log)
     return out
@@ -131,7 +131,7 @@ def _entry(state: State, name: str, batch: ChangeBatch, first: int, steps: list[
     if position >= reached:
         return start
     steps.append(BackwardStep("new source", name, int(batch.offset[first]), position, reached))
-    return SourceState(epoch=state.epoch + 1, ceiling=reached)
+    return SourceState(epoch=state.epoch + 1)
 
 
 def drop_truncated(batch: ChangeBatch, order: Sequenced, state: State) -> None:
@@ -194,9 +194,7 @@ def ordered(
     """Versions of events whose epochs and commit positions are known; all of them are kept."""
     version = layout.pack(epoch, commit, batch.offset, batch.source_ts)
     leaving = layout.pack(epoch, commit, batch.offset, batch.source_ts, half=0)
-    n = len(batch)
-    keep, recheck = np.ones(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
-    return Sequenced(keep, epoch, commit, commit, version, leaving, recheck, state)
+    return Sequenced(np.ones(len(batch), dtype=np.bool_), epoch, commit, commit, version, leaving, state)
 
 
 def strategy_for(policy: VersionPolicy, default: str, layout: Layout) -> str:

@@ -30,8 +30,6 @@ class SourceState:
     """High bits (from bit 31) of the Kafka offset at that position."""
     redelivering: bool = False
     """The last event was a proved re-delivery."""
-    ceiling: int = 0
-    """Highest commit position of the epoch before; up to it changes may be applied a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +56,6 @@ class State:
     """The version strategy of the last events; empty before the first."""
     profile: TopicProfile = UNREAD
     """How the partition's bytes are read."""
-    letters: bool = False
-    """A record of the partition became a dead letter: a before image may state a place where no row is."""
 
     def of(self, name: str) -> SourceState:
         """The state of a source name; a new one starts at the highest epoch: it may take over another's rows."""
@@ -211,8 +207,6 @@ class Sequenced:
     """Version of each event's row (half 1)."""
     leaving: Words
     """Version of the delete row that leaves the row's old place (half 0)."""
-    recheck: npt.NDArray[np.bool_]
-    """True if changes may be applied a second time, so that a create may meet a stored row."""
     state: State
     steps: list[BackwardStep] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)

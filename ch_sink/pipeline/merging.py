@@ -68,7 +68,7 @@ def merge_chunk(
             f"{target.table.engine.name} cannot store a row whose delete was read before it",
             hint="Use a topic of one partition, or a table with `engine: replacing`.",
         )
-    scope = target.scope(batch, source, letters=state.letters or bool(batch.bad))
+    scope = target.scope(batch, source)
     resolved = resolve(
         batch,
         records,

@@ -71,8 +71,7 @@ def plan(
     if order.keep.any() or (ports.trace is not None and batch.key is not None):
         merged = merge_chunk(batch, records, order, target, source, state, ports, known.waiting)
         counts.update(merged.counts)
-    letters = state.letters or bool(batch.bad or merged.bad)
-    after = replace(merged.state, profile=profile.after(batch), letters=letters)
+    after = replace(merged.state, profile=profile.after(batch))
     left = left_to_store(merged, counts, target, ports.lookup, known, after)
     return Plan(
         after,
@@ -201,7 +200,6 @@ def _joined(orders: list[Sequenced]) -> Sequenced:
         transaction=np.concatenate([o.transaction for o in orders]),
         version=np.concatenate([o.version for o in orders]),
         leaving=np.concatenate([o.leaving for o in orders]),
-        recheck=np.concatenate([o.recheck for o in orders]),
         steps=[step for o in orders for step in o.steps],
     )
     for order in orders[:-1]:
@@ -220,5 +218,4 @@ def events_before(order: Sequenced, count: int) -> Sequenced:
         transaction=order.transaction[part],
         version=order.version[part],
         leaving=order.leaving[part],
-        recheck=order.recheck[part],
     )

@@ -14,7 +14,6 @@ from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import STATED, Source
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
-from ch_sink.table.views import partitions_apart
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import columns_in
 
@@ -99,22 +98,14 @@ class Target:
         named = columns_in(self.table.sharding_key or "tuple()", {c.name for c in self.table.columns})
         return self.table.deciding_columns(key, named)
 
-    def _kept_apart(self, key: tuple[str, ...]) -> frozenset[str]:
-        """The columns outside the key by which rows of one key are kept so that no version decides between them."""
-        table, names = self.table, {c.name for c in self.table.columns}
-        named = {name for e in table.sorting_key for name in ([e] if e in names else columns_in(e, names))}
-        if partitions_apart(table):
-            named |= columns_in(table.partition_key, names)
-        return table.deciding_columns(key, frozenset(named))
-
     def _is_computed(self, name: str) -> bool:
         """Whether the server may compute the column from others of the row."""
         column = self.table.column(name)
         return column is not None and bool(columns_in(column.default_expression, {c.name for c in self.table.columns}))
 
     def wants_before(self, key: tuple[str, ...]) -> bool:
-        """Whether before images are needed: rows that can move, tables without keys."""
-        return (self.appends and not key) or bool(self.places(key))
+        """Whether before images are needed: in tables without keys only they say which row is meant."""
+        return self.appends and not key
 
     def strategy(self, source: Source | None) -> str:
         """The version strategy in force for this source."""
@@ -138,29 +129,25 @@ class Target:
         """Whether it is known which changes of this source belong to one transaction: only positions show it."""
         return self.follows(source) or self.strategy(source) == "source_position"
 
-    def scope(self, batch: ChangeBatch, source: Source | None, *, letters: bool = False) -> Scope:
+    def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
         """What resolving this batch has to consider.
 
-        ``letters``: records of the partition became dead letters. What they wrote is not in the table, so the before
-        image of a later change may state a place where the row never was.
+        Where a row is stored is asked of the table alone. An event says where the source had the row (its before image,
+        or that it is new), and that may be elsewhere: a dead letter, a gap in the topic, a failover, an ignored
+        truncate or another configuration may have come between.
         """
         key = tuple(batch.key.column_names) if batch.key is not None else ()
-        stored_row = self.policy.changes.stored_row
-        trusted = stored_row == "auto" and source is not None and source.whole_before and not letters
         places = () if self.appends else self.places(key)
         sharded_by = self._sharded_by(key)
         return Scope(
             places=places,
             sorting=tuple(name for name in places if name in self.table.sorting_key and not self._is_computed(name)),
-            varying=tuple(name for name in places if name in self.table.varying and name in self._kept_apart(key)),
             sharding=tuple(name for name in places if name in sharded_by),
             partitions=partial(partition_groups, self.table),
             # Without unique change identities no values can be handed over; the stored row still fills omitted ones.
             omits_values=source is not None and source.omits_values and source.unique_inner,
             deferrable=source is not None and source.deferrable and self.tells_swaps(source),
-            creates_new_rows=source is None or source.creates_new_rows,
-            whole_before=trusted or stored_row == "before",
-            lookup_all=self.collapsing,
+            lookup_all=self.collapsing or bool(places),
             layout=self.layout,
             version_column=self.system.version,
             deleted=self.deleted,

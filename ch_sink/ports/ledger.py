@@ -143,8 +143,10 @@ class Ledger(TaskLedger, Protocol):
     A stream has one owner: whoever claimed it last. An owner that has lost it finds out at its next write.
     """
 
-    def claim(self, run_id: str) -> Claim:
+    def claim(self, run_id: str, columns: tuple[tuple[str, str], ...] | None = None) -> Claim:
         """Take the stream; returns the claim. A claim is void once the OS process of its job has ended.
+
+        ``columns``: what fills the table's columns from now on, as `Claim.columns`; None: what filled them before.
 
         Raises LedgerConflict if a live job on this host owns it; a job elsewhere is displaced.
         """
@@ -163,7 +165,9 @@ class Ledger(TaskLedger, Protocol):
         ...
 
     def check_claim(self) -> None:
-        """Raises LedgerConflict if another job has claimed the stream since."""
+        """Raises LedgerConflict if another job has claimed the stream since, TakenBack if the ledger lacks what was
+        written last under the claim.
+        """
         ...
 
     def intents(self, ranges: Sequence[RangeIntent]) -> list[RangeIntent]:

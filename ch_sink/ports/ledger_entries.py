@@ -45,6 +45,8 @@ class Claim:
     born: str
     """Start time of the process; distinguishes it from a later process with the same id."""
     released: bool = False
+    columns: tuple[tuple[str, str], ...] | None = None
+    """What fills columns of the table, if not the source's of their names: `ColumnPolicy.origins`. None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,6 @@ class Source:
     since a commit position may be that of an earlier transaction."""
     omits_values: bool = False
     """Unchanged values may come as the unavailable-value placeholder."""
-    whole_before: bool = False
-    """A before image, if there is one, holds the whole row."""
-    creates_new_rows: bool = False
-    """A create is always of a new row; else snapshots may send existing rows as creates."""
     deferrable: bool = False
     """Unique keys may be checked at the statement's or transaction's end, so that two keys can swap."""
     per_database: bool = False
@@ -195,7 +191,7 @@ class Flattened(Source):
         self.deferrable = base is None or base.deferrable
         if base is not None:
             self.wire, self.unique_inner = base.wire, base.unique_inner
-            self.inner_is_log, self.whole_before = base.inner_is_log, base.whole_before
+            self.inner_is_log = base.inner_is_log
 
     @property
     def fields(self) -> tuple[str, ...]:

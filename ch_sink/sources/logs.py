@@ -36,8 +36,6 @@ class MySQL(Source):
     connectors = frozenset(("mysql", "mariadb"))
     wire = MySQLBlock
     default_strategy: Strategy = "source_position"
-    whole_before = True
-    creates_new_rows = True
 
     def positions(self, blocks: Blocks) -> Positions:
         """Positions; an empty file or a missing ``pos`` is 0. Raises PositionError for a number that does not fit."""
@@ -115,7 +113,6 @@ class PostgreSQL(Source):
     unique_inner = True
     inner_is_log = True
     omits_values = True
-    creates_new_rows = True
     deferrable = True
 
     def positions(self, blocks: Blocks) -> Positions:
@@ -193,7 +190,6 @@ class Oracle(Source):
     default_strategy: Strategy = "source_position"
     unique_inner = True
     omits_values = True
-    creates_new_rows = True
     deferrable = True
 
     def positions(self, blocks: Blocks) -> Positions:
@@ -293,7 +289,6 @@ class SQLServer(Source):
     default_strategy: Strategy = "source_position"
     unique_inner = True
     omits_values = True
-    creates_new_rows = True
     per_database = True
 
     def positions(self, blocks: Blocks) -> Positions:
@@ -357,8 +352,6 @@ class Db2(Source):
     wire = Db2Block
     default_strategy: Strategy = "source_position"
     unique_inner = True
-    whole_before = True
-    creates_new_rows = True
     deferrable = True
 
     def positions(self, blocks: Blocks) -> Positions:

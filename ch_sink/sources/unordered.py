@@ -35,7 +35,6 @@ class MongoDB(Source):
     name = "mongodb"
     connectors = frozenset(("mongodb",))
     wire = MongoDBBlock
-    whole_before = True
 
     def positions(self, blocks: Blocks) -> Positions:
         """Inner positions; missing or negative parts are 0, parts beyond their bits the largest."""

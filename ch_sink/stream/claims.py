@@ -10,8 +10,14 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from ch_sink.errors import LedgerConflict, Superseded
-from ch_sink.ports import Claim, Execution
+from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
+from ch_sink.model.policy import Policy
+from ch_sink.order import State
+from ch_sink.ports import Claim, Execution, Ledger
+from ch_sink.table.model import Family, TargetTable
+
+Origins = tuple[tuple[str, str], ...]
+"""What fills columns of a table: see `ColumnPolicy.origins`."""
 
 # Claims that this process holds: several streams may run in one process.
 _held: set[tuple[str, str]] = set()
@@ -20,8 +26,10 @@ _abandoned: set[tuple[str, str]] = set()
 _lock = threading.Lock()
 
 
-def new_claim(stream: str, run_id: str, last: Claim | None) -> Claim:
+def new_claim(stream: str, run_id: str, last: Claim | None, columns: Origins | None = None) -> Claim:
     """The claim that follows ``last``.
+
+    ``columns``: what fills the columns from now on; None: what filled them before.
 
     Raises LedgerConflict if a living process of this host holds ``last``.
     """
@@ -32,7 +40,9 @@ def new_claim(stream: str, run_id: str, last: Claim | None) -> Claim:
         )
     with _lock:
         _held.add((stream, run_id))
-    return Claim(last.number + 1 if last else 1, run_id, socket.gethostname(), os.getpid(), born(os.getpid()))
+    number, before = (last.number, last.columns) if last else (0, None)
+    made = Claim(number + 1, run_id, socket.gethostname(), os.getpid(), born(os.getpid()))
+    return replace(made, columns=before if columns is None else columns)
 
 
 def retired(stream: str, claim: Claim) -> Claim:
@@ -140,3 +150,37 @@ def _alive_without_proc(pid: int) -> str:
     except PermissionError:
         return "?"
     return "?"
+
+
+def expect_same_columns(stream: str, ledger: Ledger, table: TargetTable, policy: Policy) -> Claim | None:
+    """The newest claim of the stream, if what it has stored can be found again.
+
+    Rows are found by what decides their place, and those without a key by all of their values. If these columns are
+    filled otherwise than before, changes and deletes of stored rows would miss them.
+
+    Raises StreamFailed.
+    """
+    last = ledger.last_claim()
+    if last is None or last.columns is None or last.columns == policy.columns.origins():
+        return last
+    was, now = dict(last.columns), dict(policy.columns.origins())
+    changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
+    totals = ledger.totals()
+    if table.engine.family is not Family.MERGE_TREE:
+        changed &= table.deciding_columns(()) | {*table.added_key(policy.columns), *policy.columns.source}
+    elif any(State.from_json(t.state).profile.key_columns for t in totals):
+        changed &= {*table.added_key(policy.columns), *policy.columns.source}
+    if not changed or not totals:
+        return last
+    name = min(changed)
+    before, after = was.get(name, f"column {name}"), now.get(name, f"column {name}")
+    fill = "fill the table again with `ch_sink resync CONFIG --apply`"
+    if policy.columns.source:
+        fill = "use another table, and another `stream`"
+    elif table.engine.family is Family.MERGE_TREE:
+        fill = "fill the table again with `ch_sink resync CONFIG --against topic --apply`"
+    raise StreamFailed(
+        f"stream {stream!r} has stored rows of {table.qualified} with {before} in the column {name!r}, which would be "
+        f"filled with {after} now: later changes would not find these rows",
+        hint=f"Take the change of `columns` back, or {fill}.",
+    )

@@ -26,7 +26,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier, expect_one_source
 from ch_sink.ports import Claim, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner, OffsetRange
-from ch_sink.stream.claims import abandon, displaced, taken_since
+from ch_sink.stream.claims import abandon, displaced, expect_same_columns, taken_since
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
 from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
 from ch_sink.stream.rollback import Restored, expect_entered
@@ -97,9 +97,10 @@ class Coordinator:
         detected = self.ports.table.detect()
         if before is not None and taken_since(name, before, owner := ledger.owner()):
             raise displaced(name, owner)
-        last = ledger.last_claim() if detected.rollups else None
+        policy = self.settings.policy
+        last = expect_same_columns(name, ledger, detected, policy)
         try:
-            self.claim = ledger.claim(self.run_id)
+            self.claim = ledger.claim(self.run_id, policy.columns.origins())
         except BaseException:
             abandon(name, self.run_id)  # else the next attempt takes it for another job's
             raise
@@ -115,6 +116,7 @@ class Coordinator:
             log.warning("%s: columns %r and %r differ by letter case only", table.now.qualified, first, second)
         self._releases = Releases(stream, self.summary.add)
         stream.look_at_rollups(last)
+        self._closing.callback(stream.keep_rollups)
 
     def close(self) -> None:
         """Release what `open` took."""

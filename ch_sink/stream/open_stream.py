@@ -177,22 +177,31 @@ class OpenStream:
     def look_at_rollups(self, last: Claim | None) -> None:
         """Compute the rollups that may have another difference than the table: see docs/internals/storing.md.
 
-        A job was killed, a command has changed the table, or a job has given up what it had begun.
+        Only a job that has come to its end says so beside a rollup. If that was not the owner of the last claim, the
+        table may have changed since, or the ledger or the rollup is an older one.
 
         Args:
             last: the claim before this one, released or not.
         """
-        if not self.table.now.rollups:
-            return
-        interrupted = last is not None and (not last.released or "-" in last.run_id)
-        topic_id, ports = self.topic.topic_id, self.ports
-        waits = interrupted or any(ports.pending.places().values())
-        self.fill_rollups(doubtful=waits or bool(ports.ledger.open_intents(topic_id)))
+        known = last is not None and last.released
+        self.fill_rollups(doubtful=not known, last=last.run_id if last is not None else "")
 
-    def fill_rollups(self, *, doubtful: bool) -> None:
-        """Compute rollups from the table, all of them if they are ``doubtful``. No task is at work."""
+    def fill_rollups(self, *, doubtful: bool, last: str = "") -> None:
+        """Compute rollups from the table, all of them if they are ``doubtful``. No task is at work.
+
+        ``last``: those, too, that the job of this run has not kept.
+        """
         if self.table.now.rollups:
-            self.ports.table.fill_rollups(self.table.now, self._supersede, doubtful=doubtful)
+            self.ports.table.fill_rollups(self.table.now, self._supersede, doubtful=doubtful, last=last)
+
+    def keep_rollups(self) -> None:
+        """The job leaves the stream: note that the rollups are as the table is, unless they are in doubt.
+
+        Raises LedgerConflict if another job has the stream, TakenBack if the ledger is an older one.
+        """
+        if self.table.now.rollups and not self.doubtful:
+            self.ports.ledger.check_claim()
+            self.ports.table.keep_rollups(self.table.now, self.claim.run_id)
 
     def certainly(self, rounds: Rounds) -> Rounds:
         """The rounds; rollups are in doubt as long as they have not ended well."""

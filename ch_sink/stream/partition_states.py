@@ -169,8 +169,7 @@ class States:
         """Waiting changes were applied, or given up; a key swap that they opened stays open."""
         if partition in self._known:
             offset, known = self._known[partition]
-            letters = known.letters or state.letters
-            self._known[partition] = (offset, replace(known, doubled=state.doubled, letters=letters))
+            self._known[partition] = (offset, replace(known, doubled=state.doubled))
 
     def _record(self) -> None:
         self._ledger.record(TopicFacts(self._topic_id, self._partitions, self._epoch))

@@ -62,14 +62,21 @@ class TableAdmin(Protocol):
         """
         ...
 
-    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
+    def fill_rollups(
+        self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool, last: str = ""
+    ) -> None:
         """Compute the table's rollups from it: those of another definition than the table's, or all of them.
 
         Args:
             supersede: begins an execution of every partition, so that no other insert takes effect from then on. Called
                 before anything is computed.
             doubtful: all of them.
+            last: also those that the job of this run has not left with `keep_rollups`; empty for no such condition.
         """
+        ...
+
+    def keep_rollups(self, table: TargetTable, run: str) -> None:
+        """Note beside the table's rollups that the job of this run leaves them as the table is."""
         ...
 
     def highest_version(self, table: TargetTable) -> int:

@@ -299,6 +299,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
         )
     if engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
         sign = quote(engine.sign_column or "")
+        columns = [quote(c.name) for c in table.columns if c.stored and quote(c.name) not in (version, sign)]
         return _insert(
             table,
             [*columns, version, sign],

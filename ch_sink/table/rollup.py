@@ -149,10 +149,12 @@ class Rollup:
         """The comment of the rollup's view, and how that of its table begins, whatever its definition."""
         return _COMMENT.format(self.table.replace("`", ""))
 
-    @property
-    def comment(self) -> str:
-        """The comment of the rollup's table once it is filled."""
-        return f"{self.owned}, filled as {self.definition}"
+    def comment(self, run: str = "") -> str:
+        """The comment of the rollup's table once it is filled, or as the job of this run has left it.
+
+        The run is that of a claim: what was stored under a later one may be in the table and not in the rollup.
+        """
+        return f"{self.owned}, filled as {self.definition}" + (f", kept by run {run}" if run else "")
 
     def create(self, name: str = "") -> str:
         """The statement that creates the rollup's table, to be filled; or one of this name, which takes its place."""
@@ -162,7 +164,7 @@ class Rollup:
             f"CREATE TABLE IF NOT EXISTS {quote(self.database)}.{quote(name or self.choice.name)}\n(\n{columns}\n)\n"
             f"ENGINE = AggregatingMergeTree\nORDER BY ({', '.join(quote(column) for column, _ in self.choice.by)})\n"
             f"SETTINGS non_replicated_deduplication_window = {self.dedup_window}{nullable}\n"
-            f"COMMENT {literal(self.comment if name else f'{self.owned}, to be filled')}"
+            f"COMMENT {literal(self.comment() if name else f'{self.owned}, to be filled')}"
         )
 
     def fill(self, name: str, condition: str) -> str:
@@ -174,6 +176,10 @@ class Rollup:
         columns = ", ".join(quote(column) for column, _ in self.columns)
         summed = self.sums_of(alive if condition else self.table, quote(self.sign))
         return f"INSERT INTO {quote(self.database)}.{quote(name)} ({columns}) {summed}"
+
+    def keep(self, run: str) -> str:
+        """The statement by which the job of this run says that the rollup is as the table is."""
+        return f"ALTER TABLE {self.qualified} MODIFY COMMENT {literal(self.comment(run))}"
 
     def create_view(self) -> str:
         """The statement of the view: groups with rows, under the names of the configuration."""

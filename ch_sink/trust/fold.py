@@ -288,5 +288,8 @@ class _ShadowAdmin:
     def highest_version(self, table: TargetTable) -> int:
         return 0
 
-    def fill_rollups(self, table: TargetTable, supersede: object, *, doubtful: bool) -> None:
+    def fill_rollups(self, table: TargetTable, supersede: object, *, doubtful: bool, last: str = "") -> None:
+        """It has none."""
+
+    def keep_rollups(self, table: TargetTable, run: str) -> None:
         """It has none."""

@@ -16,6 +16,8 @@ from ch_sink.types.sql import OWN, quote
 KEY, ROW, TIMES, VERSION = f"{OWN}key", f"{OWN}row", f"{OWN}times", f"{OWN}version"
 """Columns of the queries: hash of the key, hash of the values, how often the row is there, its newest version."""
 
+_SIGN, _SEEN = f"{OWN}sign", f"{OWN}seen"
+
 _PLAIN = frozenset(
     "Int8 Int16 Int32 Int64 Int128 Int256 UInt8 UInt16 UInt32 UInt64 UInt128 UInt256 Float32 Float64 Decimal Date "
     "Date32 DateTime DateTime64 String FixedString UUID IPv4 IPv6 Bool Enum Enum8 Enum16".split()
@@ -99,18 +101,27 @@ class Side:
         )
 
     def unpaired(self) -> str:
-        """A query of keys, as `KEY` in hex, whose signs sum up neither to 0 nor to 1. Empty for other engines.
+        """A query of keys, as `KEY` in hex, whose signs do not sum up to 1 if readers see a row, else to 0.
 
-        FINAL hides them: the next merge, or the next change of the key, may show another row or none.
+        FINAL hides them: the next merge, or the next change of the key, may show another row or none. Empty for other
+        engines.
         """
         engine = self.table.engine
         if not self.key or engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
             return ""
-        signs = f"sum(toInt64({quote(engine.sign_column or '')}))"
-        where = f" WHERE {self.condition}" if self.condition else ""
+        rows, alive, settings = self._rows()
+        wanted = [f"({self.condition})"] if self.condition else []
+        shown = [
+            f"SELECT {self.key_hash} AS {KEY}, {value} AS {_SIGN}, {seen} AS {_SEEN} FROM {source}"
+            + (f" WHERE {' AND '.join(conditions)}" if conditions else "")
+            for value, seen, source, conditions in (
+                (f"toInt64({quote(engine.sign_column or '')})", "toInt64(0)", self.table.qualified, wanted),
+                ("toInt64(0)", "toInt64(1)", rows, [*alive, *wanted]),
+            )
+        ]
         return (
-            f"SELECT hex({self.key_hash}) AS {KEY} FROM {self.table.qualified}{where} "
-            f"GROUP BY {KEY} HAVING {signs} NOT IN (0, 1)"
+            f"SELECT hex({KEY}) AS {KEY} FROM ({shown[0]} UNION ALL ({shown[1]}{settings})) "
+            f"GROUP BY {KEY} HAVING sum({_SIGN}) NOT IN (0, 1) OR sum({_SIGN}) != sum({_SEEN})"
         )
 
     def is_among(self, keys: str) -> str:

@@ -69,6 +69,7 @@ def held(refill: Refill, topic_id: str, say: Say) -> Iterator[None]:
 
 def _claim(refill: Refill, topic_id: str) -> None:
     ledger, stream = refill.subject.ledger, refill.stream
+    columns = refill.subject.settings.policy.columns.origins()
     deadline = time.monotonic() + _WAIT
     elsewhere = _is_elsewhere(refill.states.read([stream])[stream])
     while True:
@@ -76,7 +77,7 @@ def _claim(refill: Refill, topic_id: str) -> None:
         # A job on another host is displaced by the claim: it gets the time to end its batch.
         if not (elsewhere and ledger.open_intents(topic_id)):
             try:
-                ledger.claim(f"resync-{uuid.uuid4().hex[:8]}")
+                ledger.claim(f"resync-{uuid.uuid4().hex[:8]}", columns)
             except LedgerConflict as error:
                 conflict = error
             else:

@@ -142,11 +142,8 @@ class DecimalColumn:
         # Of other columns, as those of Avro's integers, they are numbers.
         if self._fast and isinstance(values, pa.Array) and values.type == pa.int64():
             return Converted(self._of_words(values))
-        if not self._fast:
-            together = self._together(values)
-            return self._slow.convert(values) if together is None else Converted(together)
         kinds = {bytes} if isinstance(values, pa.Array) else set(map(type, values))
-        if kinds <= {Decimal, int, type(None)}:
+        if not self._fast or kinds <= {Decimal, int, type(None)}:
             together = self._together(values)
             return self._slow.convert(values) if together is None else Converted(together)
         if kinds <= {str, type(None)}:
@@ -225,9 +222,6 @@ class DecimalColumn:
     def _short(self, values: list[Any]) -> pa.Array | None:
         """All values at once where none has more than eight bytes and all fit; else None."""
         try:
-            # (As binary it would take texts, too.)
-            if not isinstance(values, pa.Array) and not set(map(type, values)) <= {bytes, type(None)}:
-                return None
             raw = as_arrow(values, pa.binary())
         except (pa.ArrowException, TypeError, ValueError):
             return None

@@ -117,15 +117,15 @@ def _texts(read: Reading, target: ChType, context: Context) -> Converter | None:
     if name == "UUID" and read.form is Shape.BYTES:
         return PerValue(bytes, arrow_of(target), scalars.uuid_of, reaction=context.reaction)
     if name in ("Enum8", "Enum16") and read.form is Shape.INTEGER:
-        return scalars.enum_number(target, context.reaction)
+        return scalars.enum(target, context.reaction, int)
     if (name == "IPv4" and read.form in (Shape.INTEGER, Shape.BYTES)) or (name == "IPv6" and read.form is Shape.BYTES):
-        return scalars.packed_address(target, context.reaction, read.wire)
+        return scalars.address(target, context.reaction, read.wire)
     if read.form is not Shape.TEXT and read.form is not Shape.LABELS:
         return None
     if name in ("Enum8", "Enum16"):
-        return scalars.enum(target, context.reaction)
+        return scalars.enum(target, context.reaction, str)
     if name in ("IPv4", "IPv6") and read.form is Shape.TEXT:
-        return scalars.address(target, context.reaction)
+        return scalars.address(target, context.reaction, str)
     return None
 
 

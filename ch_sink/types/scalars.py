@@ -172,29 +172,16 @@ def uuid_of(value: bytes) -> str:
     return str(uuid.UUID(bytes=bytes(value)))
 
 
-def enum(target: ChType, reaction: Reaction) -> PerValue:
-    """Labels into Enum8 or Enum16, as their numbers; a label that the column lacks is out of range."""
-    numbers = dict(target.values)
+def enum(target: ChType, reaction: Reaction, wire: Any) -> PerValue:
+    """Labels (their numbers, if ``wire`` is int) into Enum8 or Enum16; one that the column lacks is out of range."""
+    numbers: dict[Any, int] = dict(target.values) if wire is str else {number: number for _, number in target.values}
 
     def number(value: Any) -> int:
-        found = numbers.get(value)
-        if found is None:
+        if value not in numbers:
             raise OutOfRange(f"the Enum has no label {shown(value)}", hint="add the label to the column's Enum")
-        return found
+        return numbers[value]
 
-    return PerValue(str, arrow_of(target), number, reaction=reaction)
-
-
-def enum_number(target: ChType, reaction: Reaction) -> PerValue:
-    """Integers into Enum8 or Enum16; a number that the column has no label for is out of range."""
-    known = {number for _, number in target.values}
-
-    def number(value: Any) -> int:
-        if value not in known:
-            raise OutOfRange(f"the Enum has no label for {shown(value)}", hint="add the label to the column's Enum")
-        return int(value)
-
-    return PerValue(int, arrow_of(target), number, reaction=reaction)
+    return PerValue(wire, arrow_of(target), number, reaction=reaction)
 
 
 def fixed_string(target: ChType, reaction: Reaction, wire: Any) -> PerValue:
@@ -212,30 +199,21 @@ def fixed_string(target: ChType, reaction: Reaction, wire: Any) -> PerValue:
     return PerValue(wire, pa.binary(size), padded, reaction=reaction)
 
 
-def address(target: ChType, reaction: Reaction) -> PerValue:
-    """Address texts into IPv4 or IPv6 (an IPv4 address is mapped into IPv6)."""
-    if target.name == "IPv4":
-        return PerValue(str, pa.uint32(), lambda text: int(ipaddress.IPv4Address(text)), reaction=reaction)
+def address(target: ChType, reaction: Reaction, wire: Any) -> PerValue:
+    """Address texts, or addresses as the database packs them (4 or 16 bytes, an integer of 32 bits), into IPv4 or IPv6.
 
-    def six(text: str) -> bytes:
-        found = ipaddress.ip_address(text)
-        if reaction == "exact" and (str(found) != text or (found.version == 6 and found.ipv4_mapped)):
-            raise cut(text, "IPv6")
-        return _sixteen(found)
-
-    return PerValue(str, pa.binary(16), six, reaction=reaction)
-
-
-def packed_address(target: ChType, reaction: Reaction, wire: Any) -> PerValue:
-    """Addresses as the database packs them, 4 or 16 bytes or an integer of 32 bits, into IPv4 or IPv6."""
+    An IPv4 address is mapped into IPv6.
+    """
     if target.name == "IPv4":
         return PerValue(wire, pa.uint32(), lambda value: int(ipaddress.IPv4Address(value)), reaction=reaction)
-    return PerValue(wire, pa.binary(16), lambda value: _sixteen(ipaddress.ip_address(value)), reaction=reaction)
 
+    def six(value: Any) -> bytes:
+        found = ipaddress.ip_address(value)
+        if reaction == "exact" and wire is str and (str(found) != value or (found.version == 6 and found.ipv4_mapped)):
+            raise cut(value, "IPv6")
+        return found.packed if found.version == 6 else b"\0" * 10 + b"\xff\xff" + found.packed
 
-def _sixteen(found: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bytes:
-    """An address as IPv6; an IPv4 one is mapped."""
-    return found.packed if found.version == 6 else b"\0" * 10 + b"\xff\xff" + found.packed
+    return PerValue(wire, pa.binary(16), six, reaction=reaction)
 
 
 class Either:

@@ -201,16 +201,22 @@ def from_ticks(target: ChType, source_digits: int, years: tuple[int, int], react
 
     Digits finer than the column's are cut off, towards the past.
     """
-    digits, low, high = bounds(target, years)
-    clock = target.name in ("Time", "Time64")
-    ticks = Linear(
-        pa.int64() if clock else arrow_of(target),
-        (low, high),
-        reaction=reaction,
-        what=_named(target),
-        scale=Scale(10 ** max(digits - source_digits, 0), 10 ** max(source_digits - digits, 0), _step(target, digits)),
-    )
-    return Times(ticks, digits) if clock else ticks
+    digits, _, _ = bounds(target, years)
+    finer, coarser = 10 ** max(digits - source_digits, 0), 10 ** max(source_digits - digits, 0)
+    ticks = _linear(target, years, reaction, Scale(finer, coarser, _step(target, digits)))
+    return Times(ticks, digits) if target.name in ("Time", "Time64") else ticks
+
+
+def _linear(
+    target: ChType,
+    years: tuple[int, int],
+    reaction: Reaction,
+    scale: Scale,
+    infinite: Mapping[int, str] | None = None,
+) -> Linear:
+    _, *limits = bounds(target, years)
+    arrow = pa.int64() if target.name in ("Time", "Time64") else arrow_of(target)
+    return Linear(arrow, (limits[0], limits[1]), reaction=reaction, what=_named(target), scale=scale, infinite=infinite)
 
 
 class Times:
@@ -248,16 +254,9 @@ def _padded(numbers: pa.Array, width: int) -> pa.Array:
 
 def from_days(target: ChType, years: tuple[int, int], reaction: Reaction) -> Linear:
     """Days since 1970 into Date, Date32, DateTime or DateTime64 (midnight UTC)."""
-    digits, low, high = bounds(target, years)
+    digits, _, _ = bounds(target, years)
     factor = 1 if target.name.startswith("Date") and "Time" not in target.name else 86_400 * 10**digits
-    return Linear(
-        arrow_of(target),
-        (low, high),
-        reaction=reaction,
-        what=_named(target),
-        scale=Scale(multiply=factor),
-        infinite=civil.INFINITE_DAYS,
-    )
+    return _linear(target, years, reaction, Scale(multiply=factor), civil.INFINITE_DAYS)
 
 
 def iso_date(target: ChType, years: tuple[int, int], reaction: Reaction) -> PerValue:
@@ -352,11 +351,4 @@ def _named(target: ChType) -> str:
 
 def days_of_ticks(target: ChType, source_digits: int, years: tuple[int, int], reaction: Reaction) -> Linear:
     """Integer ticks into Date or Date32: the day in UTC."""
-    _, low, high = bounds(target, years)
-    return Linear(
-        arrow_of(target),
-        (low, high),
-        reaction=reaction,
-        what=_named(target),
-        scale=Scale(divide=86_400 * 10**source_digits),
-    )
+    return _linear(target, years, reaction, Scale(divide=86_400 * 10**source_digits))

@@ -26,6 +26,7 @@ from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import in_given_order
 from ch_sink.ports import Claim, DeadLetter, Ledger, RowsEdited, StoredLetter, TableRefilled
 from ch_sink.sources import source_for
+from ch_sink.stream.claims import expect_same_columns
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import ReleaseTask
@@ -291,9 +292,11 @@ class Letters:
     def retry(self, letters: Mapping[str, Collection[DeadLetter]]) -> dict[tuple[str, int], Retried]:
         """Apply letters in order, by (topic id, partition), and note what became of them.
 
-        Raises LedgerConflict if a job has the stream; ClickHouseError, KafkaError.
+        Raises LedgerConflict if a job has the stream; StreamFailed if the columns are filled otherwise by now;
+        ClickHouseError, KafkaError.
         """
         ledger = self.ports.ledger
+        expect_same_columns(self.config.stream_name, ledger, self.ports.table.detect(), self.config.policy())
         claim = ledger.claim(f"dead-letters-{uuid.uuid4().hex[:12]}")
         try:
             done: dict[tuple[str, int], Retried] = {}

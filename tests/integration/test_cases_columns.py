@@ -1,10 +1,27 @@
 """The numbered case of schema changes inside a batch, on every engine."""
 
+from dataclasses import replace
+
 import pytest
 
+from ch_sink.clickhouse import detect
 from ch_sink.errors import StreamFailed
-from ch_sink.model.policy import policy_of
-from tests.support.hand import COLLAPSING, HandFed, Make, delete, each_engine, insert, key, mysql, row, signs, update
+from ch_sink.model.policy import ColumnPolicy, policy_of
+from ch_sink.pipeline.target import Target
+from tests.support.hand import (
+    COLLAPSING,
+    HandFed,
+    Make,
+    delete,
+    each_collapsing,
+    each_engine,
+    insert,
+    key,
+    mysql,
+    row,
+    signs,
+    update,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -84,3 +101,46 @@ def test_case_11_an_unknown_column_is_left_out_when_told(make: Make) -> None:
     fed = make("replacing", policy=IGNORE)
     fed.feed([insert(1, "a", 100), insert(2, "b", 110, extra="x")])
     assert fed.view() == [(1, "a"), (2, "b")]
+
+
+@each_collapsing
+@pytest.mark.parametrize(
+    ("chosen", "kind"),
+    [
+        ({"exclude": ("n", "kind", "tags")}, "Nullable(Int64) DEFAULT 3"),
+        ({"rename": (("n", "m"),), "exclude": ("kind", "tags")}, "Int64"),
+    ],
+)
+def test_a_column_that_is_not_filled_for_a_while_cancels_as_it_was_stored(
+    make: Make, engine: str, chosen: dict[str, tuple[object, ...]], kind: str
+) -> None:
+    more = f"n {kind}, m Nullable(Int64), kind LowCardinality(String) DEFAULT lower('K'), tags Array(String)"
+    fed = make(engine, more=more, order="id, kind")
+
+    def fill(columns: ColumnPolicy) -> None:
+        fed.policy = replace(fed.policy, columns=columns)
+        fed.table = detect(fed.client, fed.name.partition(".")[0], "t", fed.policy)
+        fed.target = Target.of(fed.table, fed.policy)
+        fed.restart()
+
+    def whole(id_: int, v: str, n: int) -> dict[str, object]:
+        return row(id_, v, n=n, kind="x", tags=["a"])
+
+    def sums() -> list[tuple[object, ...]]:
+        """What each row that was ever stored comes to."""
+        return fed.query(
+            "SELECT id, v, n, kind, tags, toInt64(sum(_sign)) AS times FROM {t} "
+            "GROUP BY ALL HAVING times != 0 ORDER BY id"
+        )
+
+    fed.feed([mysql("c", key(i), None, whole(i, "a", i + 4), 100 + i) for i in (1, 2, 3)])
+    fill(ColumnPolicy(**chosen))  # type: ignore[arg-type]
+    default = 3 if "DEFAULT" in kind else 0
+    fed.feed([mysql("u", key(1), whole(1, "a", 5), whole(1, "b", 6), 200), delete(whole(2, "a", 6), 210)])
+    assert sums() == [(1, "b", default, "k", [], 1), (3, "a", 7, "x", ["a"], 1)]
+    fill(ColumnPolicy())
+    fed.feed([mysql("u", key(1), whole(1, "b", 6), whole(1, "c", 8), 300)])
+    assert sums() == [(1, "c", 8, "x", ["a"], 1), (3, "a", 7, "x", ["a"], 1)]
+    fill(ColumnPolicy(**chosen))  # type: ignore[arg-type]
+    fed.feed([mysql("t", None, None, None, 400)])
+    assert sums() == []

@@ -28,8 +28,8 @@ def create(client: Client, database: str, engine: str) -> None:
 def planned(client: Client, database: str, engine: str, events: Sequence[Event]) -> tuple[Plan, ClickHouseWriter]:
     """The plan of a chunk into such a table."""
     create(client, database, engine)
-    table = detect(client, database, "t", chosen := policy_of(stored_row="before"))
-    target, decoder = Target.of(table, chosen), Decoder(table, chosen, want_before=True)
+    table = detect(client, database, "t", chosen := policy_of())
+    target, decoder = Target.of(table, chosen), Decoder(table, chosen)
     found = records(0, events)
     return plan(found, target, decoder, State(profile=decoder.learn(found)), Ports(None, None)), ClickHouseWriter(
         client, table

@@ -1,6 +1,7 @@
 """Rollups of a busy stream: beside its table, compared by `verify`, filled by `resync`, `repair` and the job."""
 
 import re
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -128,6 +129,50 @@ def test_a_rollup_that_is_new_or_changed_is_filled_when_the_stream_opens(client:
     assert wrong(client, database) == []
     feed.run()
     assert wrong(client, database) == []
+
+
+def test_a_rollup_that_was_taken_out_for_a_while_is_filled_again(client: Client, database: str) -> None:
+    feed = fed(client, database)
+    feed.runner.stop()
+    kept, feed.admin.inner = feed.admin.inner, replace(feed.admin.inner, rollups=())
+    feed.run()
+    feed.runner.stop()
+    assert wrong(client, database) != []
+    feed.admin.inner = kept
+    feed.runner.run_release()
+    assert wrong(client, database) == []
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_rollup_beside_a_restored_table_and_ledger_is_filled_again(
+    client: Client, database: str, released: bool
+) -> None:
+    """The backup was made between two jobs, or while one had the stream."""
+    feed = fed(client, database)
+    if released:
+        feed.runner.stop()
+    book = deepcopy(feed.book._book)
+    client.command(f"CREATE TABLE {database}.backup AS {database}.acct")
+    client.command(f"ALTER TABLE {database}.backup ATTACH PARTITION ALL FROM {database}.acct")
+    feed.run()
+    feed.runner.stop()
+    feed.book._book = book
+    client.command(f"EXCHANGE TABLES {database}.acct AND {database}.backup")
+    assert wrong(client, database) != []
+    feed.runner.run_release()
+    assert wrong(client, database) == []
+
+
+def test_a_rollup_is_not_filled_again_behind_a_job_that_has_ended_well(client: Client, database: str) -> None:
+    feed = fed(client, database)
+    feed.run()
+    feed.runner.stop()
+    filled = client.rows(f"SELECT uuid FROM system.tables WHERE database = '{database}' AND name = 'by_owner'")
+    feed.runner.run_release()
+    feed.runner.stop()
+    feed.runner.run_release()
+    after = client.rows(f"SELECT uuid FROM system.tables WHERE database = '{database}' AND name = 'by_owner'")
+    assert after == filled
 
 
 def test_a_name_that_another_table_has_is_refused(client: Client, database: str) -> None:

@@ -151,6 +151,9 @@ class Behind:
     def __init__(self, feed: Feed, offsets: int) -> None:
         self.feed, self.offsets = feed, offsets
 
+    def last_claim(self) -> None:
+        return None
+
     def progress(self, topic_id: str) -> dict[int, int]:
         return {p: max(0, end - self.offsets) for p, end in self.feed.at.items()}
 

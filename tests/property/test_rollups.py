@@ -16,7 +16,7 @@ from tests.support.rollups import PLAIN
 
 def test_without_fillings_rollups_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the comparison can fail: truncates and interrupted batches are what fillings are for."""
-    monkeypatch.setattr(OpenStream, "fill_rollups", lambda self, *, doubtful: None)
+    monkeypatch.setattr(OpenStream, "fill_rollups", lambda self, **_: None)
     chosen = (case for case in cases(0, 1200) if case.engine == "collapsing" and "truncates" in case.knobs)
     assert any("rollup" in text for case in chosen for text in faults_of(case, PLAIN))
 

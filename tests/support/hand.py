@@ -17,7 +17,7 @@ from ch_sink.clickhouse import (
     Client,
     detect,
 )
-from ch_sink.decode import Decoder
+from ch_sink.decode import decoder_for
 from ch_sink.model.change import Headers, Records
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.order import State
@@ -168,7 +168,7 @@ class HandFed:
             self.sinks[partition] = open_sink(
                 StreamName(stream, "t", "id", partition, self.attempt),
                 self.target,
-                lambda want: Decoder(self.table, self.policy, want_before=want),
+                lambda want: decoder_for(self.table, self.policy, want_before=want),
                 Ports(
                     self,
                     ClickHouseHandover(self.client, self.own, "handover", stream, self.table),

@@ -211,9 +211,16 @@ class MemoryStream:
         """See TableAdmin."""
         self.table.truncate(version)
 
-    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
+    def fill_rollups(
+        self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool, last: str = ""
+    ) -> None:
         """See TableAdmin."""
-        self.table.fill_rollups(supersede, doubtful=doubtful)
+        self.table.fill_rollups(supersede, doubtful=doubtful, last=last)
+
+    def keep_rollups(self, table: TargetTable, run: str) -> None:
+        """See TableAdmin."""
+        for rollup in self.table.rollups.values():
+            rollup.kept = run
 
     def highest_version(self, table: TargetTable) -> int:
         """See TableAdmin."""

@@ -74,9 +74,11 @@ class MemoryTable:
             fence.check()
         self.rollups[rollup].add(rows.to_pylist(), token)
 
-    def fill_rollups(self, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
+    def fill_rollups(self, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool, last: str = "") -> None:
         """See TableAdmin.fill_rollups: from all rows, whose signs sum up to what lives."""
-        wanted = {name for name, rollup in self.rollups.items() if doubtful or not rollup.filled}
+        wanted = {
+            name for name, one in self.rollups.items() if doubtful or not one.filled or (last and one.kept != last)
+        }
         if not wanted:
             return
         for fence in supersede():
@@ -217,6 +219,8 @@ class MemoryRollup:
 
     rollup: Rollup
     filled: bool = False
+    kept: str = ""
+    """The run of the job that left it as the table is."""
     groups: dict[_Key, list[Any]] = field(default_factory=dict)
     """Values of ``by`` → the number of rows and the sums."""
     tokens: set[str] = field(default_factory=set)

@@ -131,8 +131,13 @@ class Altered:
     def highest_version(self, table: TargetTable) -> int:
         return self.inner.highest_version(table)
 
-    def fill_rollups(self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool) -> None:
-        self.inner.fill_rollups(table, supersede, doubtful=doubtful)
+    def fill_rollups(
+        self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool, last: str = ""
+    ) -> None:
+        self.inner.fill_rollups(table, supersede, doubtful=doubtful, last=last)
+
+    def keep_rollups(self, table: TargetTable, run: str) -> None:
+        self.inner.keep_rollups(table, run)
 
 
 def engine_ports(

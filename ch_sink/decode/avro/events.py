@@ -15,7 +15,7 @@ from ch_sink.decode.avro.vectors import Mask, Struct
 from ch_sink.decode.event_form import classify, classify_document, row_operations
 from ch_sink.decode.framing import AVRO_HEAD, Framed
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, add_column, meta
-from ch_sink.decode.parts import Fault, Part, Read, no_events, skipped
+from ch_sink.decode.parts import Fault, Read, no_events, skipped
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import UnknownColumn
 from ch_sink.table.model import TargetTable
@@ -91,7 +91,7 @@ class AvroReader:
         if others:
             return self._skip_others(others, framed, values, places)
         try:
-            return _Columns(layout, record, source, op, places).read()
+            return _columns(layout, record, source, op, places)
         except Fault as fault:
             fault.unknown = layout.unknown
             raise
@@ -138,53 +138,37 @@ class AvroReader:
             return error.message
 
 
-class _Columns:
-    """The columns of row changes whose datums were read."""
-
-    def __init__(self, layout: AvroLayout, record: Struct, source: Struct, op: Any, places: Sequence[int]) -> None:
-        self.layout, self.record, self.source, self.op, self.places = layout, record, source, op, places
-        self.count = len(places)
-
-    def read(self) -> Read:
-        source = self.layout.source
-        blocks = Block(self.source, source.wire, dict(self.layout.block), self.places)
-        part = meta(self.layout.connector, source, blocks, self.op, self.places)
-        after, before = self.record.fields.get("after"), self.record.fields.get("before")
-        is_row = self._rows(after)
-        if isinstance(after, Struct):
-            after.only(is_row)
-            self._after(after, part)
-        for name in self.layout.missing:
-            part.absent[name] = is_row.copy()
-        if isinstance(before, Struct):
-            part.has_before = before.present().copy()
-            if self.layout.before and part.has_before.any():
-                part.before = {
-                    c.name: convert(c.name, c.converter, before.fields[c.field], self.places).array
-                    for c in self.layout.columns
-                }
-                part.absent_before = {name: part.has_before.copy() for name in self.layout.missing}
-        unknown: list[tuple[int, UnknownColumn]] = []
-        # Decoded before images count: one may be stored as the row that leaves its place.
-        having = is_row | part.has_before if self.layout.before else is_row
-        if self.layout.unknown and having.any():
-            unknown = [(int(np.argmax(having)), column) for column in self.layout.unknown]
-        return Read(part, {}, unknown)
-
-    def _rows(self, after: Any) -> Mask:
-        """Which events need an after image. Raises Fault if one is missing."""
-        needed: Mask = NEEDS_AFTER[self.op]
-        lacking = needed if not isinstance(after, Struct) else needed & ~after.present()
-        if lacking.any():
-            wrong = np.nonzero(lacking)[0].tolist()
-            reason = f"operation {chr(int(self.op[wrong[0]]))!r} without an after image"
-            raise Fault(reason, suspects=[self.places[i] for i in wrong])
-        return needed
-
-    def _after(self, after: Struct, part: Part) -> None:
-        for column in self.layout.columns:
-            converted = convert(column.name, column.converter, after.fields[column.field], self.places)
-            add_column(part, column.name, converted)
+def _columns(layout: AvroLayout, record: Struct, source: Struct, op: Any, places: Sequence[int]) -> Read:
+    """The columns of row changes whose datums were read. Raises Fault."""
+    blocks = Block(source, layout.source.wire, dict(layout.block), places)
+    part = meta(layout.connector, layout.source, blocks, op, places)
+    after, before = record.fields.get("after"), record.fields.get("before")
+    is_row: Mask = NEEDS_AFTER[op]
+    lacking = is_row & ~after.present() if isinstance(after, Struct) else is_row
+    if lacking.any():
+        wrong = np.nonzero(lacking)[0].tolist()
+        reason = f"operation {chr(int(op[wrong[0]]))!r} without an after image"
+        raise Fault(reason, suspects=[places[i] for i in wrong])
+    if isinstance(after, Struct):
+        after.only(is_row)
+        for column in layout.columns:
+            values = convert(column.name, column.converter, after.fields[column.field], places)
+            add_column(part, column.name, values)
+    for name in layout.missing:
+        part.absent[name] = is_row.copy()
+    if isinstance(before, Struct):
+        part.has_before = before.present().copy()
+        if layout.before and part.has_before.any():
+            part.before = {
+                c.name: convert(c.name, c.converter, before.fields[c.field], places).array for c in layout.columns
+            }
+            part.absent_before = {name: part.has_before.copy() for name in layout.missing}
+    unknown: list[tuple[int, UnknownColumn]] = []
+    # Decoded before images count: one may be stored as the row that leaves its place.
+    having = is_row | part.has_before if layout.before else is_row
+    if layout.unknown and having.any():
+        unknown = [(int(np.argmax(having)), column) for column in layout.unknown]
+    return Read(part, {}, unknown)
 
 
 def _source(record: Struct, places: Sequence[int]) -> Struct:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from ch_sink.decode.native.library import Keep, Skip
-from ch_sink.decode.parts import Part
+from ch_sink.decode.parts import UNREADABLE, Part
 from ch_sink.decode.unknown_columns import declared_unknown, never_null
 from ch_sink.model.change import UnknownColumn
 from ch_sink.sources import NoBlock, Source, source_for
@@ -327,22 +327,21 @@ def _has_alias(struct: type[msgspec.Struct]) -> bool:
 
 
 def _with_aliases(payload: bytes) -> bytes:
+    def images(members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+        return {name: msgspec.Raw(_object(bytes(raw))) if name in _IMAGES else raw for name, raw in members.items()}
+
+    return _rewritten(payload, images)
+
+
+def _object(payload: bytes) -> bytes:
+    return _rewritten(payload, lambda members: {alias(name): raw for name, raw in members.items()})
+
+
+def _rewritten(payload: bytes, change: Callable[[dict[str, msgspec.Raw]], dict[str, msgspec.Raw]]) -> bytes:
     if b"\\" not in payload:
         return payload  # JSON writes each of these characters with a backslash
     try:
         members = _fields.decode(payload)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except UNREADABLE:
         return payload  # the typed decoder says what is wrong
-    return msgspec.json.encode(
-        {name: msgspec.Raw(_object(bytes(raw))) if name in _IMAGES else raw for name, raw in members.items()}
-    )
-
-
-def _object(payload: bytes) -> bytes:
-    if b"\\" not in payload:
-        return payload
-    try:
-        members = _fields.decode(payload)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return payload
-    return msgspec.json.encode({alias(name): raw for name, raw in members.items()})
+    return msgspec.json.encode(change(members))

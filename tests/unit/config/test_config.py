@@ -71,7 +71,7 @@ def test_every_choice_reaches_the_policy(write):
         "deletes: ignore\ntruncate: apply\non_unresolved: 'null'\non_bad_record: fail\nout_of_range: clamp\n"
         "decimal_handling: string\nbinary_handling: hex\ntime_precision: connect\n"
         "evolve: add_columns\nversion: {strategy: source_time}\nplaceholder: __gone\nredelivery_scan: 5\n"
-        "sign_column: s\nkey_columns: [a, b]\nstored_row: before\n"
+        "sign_column: s\nkey_columns: [a, b]\n"
     )
     assert load(write(text), environ={}).policy() == policy_of(
         deletes="ignore",
@@ -88,7 +88,6 @@ def test_every_choice_reaches_the_policy(write):
         redelivery_scan=5,
         sign_column="s",
         key_columns=("a", "b"),
-        stored_row="before",
     )
 
 

@@ -1,4 +1,4 @@
-"""Flattened rows in tables that have columns of their own for what is added to the row."""
+"""Columns of flattened rows, in JSON and in Avro."""
 
 import json
 from typing import Any

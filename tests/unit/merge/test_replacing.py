@@ -43,7 +43,7 @@ def test_a_sign_column_says_what_is_deleted() -> None:
 
 
 def test_a_row_that_moves_leaves_its_old_place_first() -> None:
-    small = Small(order=("id", "p"))
+    small = Small(order=("id", "p")).store(mysql("c", KEY, None, row(3, "a"), 100))
     merged = small.resolve(mysql("u", KEY, row(3, "a"), row(4, "b"), 200)).merged()
     assert [name for name, _ in merged.steps] == ["leave", "rows"]
     assert rows(merged, "leave", "id", "p", "v", "_is_deleted") == [(1, 3, "a", 1)]
@@ -60,7 +60,7 @@ def test_a_row_that_stays_leaves_nothing() -> None:
 
 
 def test_a_row_that_moves_there_and_back_leaves_both_places() -> None:
-    small = Small(order=("id", "p"))
+    small = Small(order=("id", "p")).store(mysql("c", KEY, None, row(3, "a"), 100))
     merged = small.resolve(
         mysql("u", KEY, row(3, "a"), row(4, "b"), 200), mysql("u", KEY, row(4, "b"), row(3, "c"), 300)
     ).merged()
@@ -71,8 +71,23 @@ def test_a_row_that_moves_there_and_back_leaves_both_places() -> None:
     assert merged.moves == 2
 
 
+@pytest.mark.parametrize("before", [row(3, "a"), row(9, "elsewhere"), None])
+def test_the_old_place_is_that_of_the_stored_row_whatever_the_event_says(before: dict[str, object] | None) -> None:
+    small = Small(order=("id", "p")).store(mysql("c", KEY, None, row(3, "a"), 100))
+    merged = small.resolve(mysql("u", KEY, before, row(4, "b"), 200)).merged()
+    assert rows(merged, "leave", "id", "p", "v", "_is_deleted") == [(1, 3, "a", 1)]
+
+
+def test_a_create_of_a_stored_row_moves_it() -> None:
+    """Its delete may have become a dead letter."""
+    small = Small(order=("id", "p")).store(mysql("c", KEY, None, row(3, "a"), 100))
+    merged = small.resolve(mysql("c", KEY, None, row(4, "b"), 200)).merged()
+    assert rows(merged, "leave", "p", "_is_deleted") == [(3, 1)]
+
+
 def test_without_images_the_old_place_is_looked_up_once() -> None:
     small = Small(order=("id", "p")).store(postgres("c", KEY, None, row(3, "a"), 100, 90))
+    small.queries = 0
     step = small.resolve(postgres("u", KEY, None, row(4, "b"), 200, 190), postgres("d", KEY, None, None, 300, 290))
     assert small.queries == 1
     assert rows(step.merged(), "leave", "p", "_is_deleted") == [(3, 1)]
@@ -102,6 +117,7 @@ def test_a_delete_that_cannot_be_stored_stops_or_is_left_out(markless: str) -> N
 
 
 def test_a_move_that_cannot_be_stored_stops(markless: str) -> None:
-    step = Small(markless, order=("id", "p")).resolve(mysql("u", KEY, row(3, "a"), row(4, "b"), 200))
+    small = Small(markless, order=("id", "p")).store(mysql("c", KEY, None, row(3, "a"), 100))
+    step = small.resolve(mysql("u", KEY, row(3, "a"), row(4, "b"), 200))
     with pytest.raises(StreamFailed, match="changed its place"):
         step.merged()

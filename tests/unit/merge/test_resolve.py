@@ -6,7 +6,7 @@ import pytest
 
 from ch_sink.merge.resolved import Pool, factorize
 from ch_sink.model.policy import policy_of
-from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
+from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
 from tests.support.small import Small, rows
 
 KEY, TWO = {"id": 1}, {"id": 2}
@@ -136,14 +136,6 @@ def test_a_swap_over_a_chunks_end_is_remembered() -> None:
     first = key_change(postgres("d", KEY, None, None, 500, 410), postgres("c", TWO, None, row("one", 2), 500, 410))
     step = small.resolve(*first)
     assert step.out.doubled == {b'{"id": 2}': 410}
-
-
-def test_whole_before_images_tell_the_old_place_without_a_query() -> None:
-    small = Small(order=("id", "p"))
-    step = small.resolve(mysql("u", KEY, row("a", p=3), row("b", p=4), 200), mysql("d", KEY, row("b", p=4), None, 300))
-    assert small.queries == 0
-    assert step.out.previous.min() >= 0
-    assert step.values("p") == [4, 4]
 
 
 @pytest.mark.parametrize(

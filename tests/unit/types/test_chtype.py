@@ -1,4 +1,4 @@
-"""Type texts as trees."""
+"""Type texts as trees, tokens of SQL, wider types, types in UTC."""
 # ruff: noqa: E501
 
 import pytest

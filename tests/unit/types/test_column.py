@@ -1,4 +1,4 @@
-"""What ``init`` and ``evolve`` make of arrays and of JSON, as the user chooses."""
+"""Columns, and the choices among their types."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The source's types in column comments."""
+"""Schemas in column comments, and what the propagated type of a column adds to them."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Decimals, against Python's own."""
+"""Decimals as bytes, base64, numbers and texts."""
 
 import base64
 import binascii

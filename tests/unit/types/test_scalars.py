@@ -1,4 +1,4 @@
-"""Values that do not fit their column, and pairs of types that do not go together."""
+"""Values at the ends of their ranges; UUIDs."""
 
 import uuid
 from decimal import Decimal

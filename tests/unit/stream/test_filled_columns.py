@@ -1,0 +1,91 @@
+"""A stream whose stored rows later changes would not find does not open: their place is of columns filled otherwise."""
+
+from typing import Any
+
+import pytest
+
+from ch_sink.errors import StreamFailed
+from ch_sink.memory import MemoryLedger
+from ch_sink.model.counts import Counts
+from ch_sink.model.policy import ColumnPolicy, Policy, TopicProfile
+from ch_sink.order import State
+from ch_sink.ports import FinishedRange
+from ch_sink.stream.claims import expect_same_columns
+from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.types.column import Column
+
+REPLACING = Engine(Family.REPLACING, "ReplacingMergeTree", "_version", is_deleted_column="_is_deleted")
+APPEND = Engine(Family.MERGE_TREE, "MergeTree")
+
+
+def table(engine: Engine, *order: str) -> TargetTable:
+    names = ("id", "v", "w", "tenant")
+    columns = tuple(Column(name, "String") for name in names)
+    return TargetTable("d", "t", engine, columns, sorting_key=order, place_columns=frozenset(order))
+
+
+def before(key: tuple[str, ...] = ("id",), **columns: Any) -> MemoryLedger:
+    """The ledger of a stream that has stored rows under this choice of columns."""
+    ledger = MemoryLedger("s")
+    ledger.claim("first", ColumnPolicy(**columns).origins())
+    state = State(profile=TopicProfile(key_columns=key)).to_json()
+    ledger.results([FinishedRange("t", "T", 0, 0, 5, Counts(), state)])
+    ledger.release()
+    return ledger
+
+
+def opens(ledger: MemoryLedger, there: TargetTable, **columns: Any) -> None:
+    expect_same_columns("s", ledger, there, Policy(columns=ColumnPolicy(**columns)))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ({}, {"mask": (("v", "sha256"),)}),
+        ({"mask": (("v", "sha256"),)}, {"mask": (("v", "redact"),)}),
+        ({"mask": (("v", "hmac-sha256"),), "mask_key": "a"}, {"mask": (("v", "hmac-sha256"),), "mask_key": "b"}),
+        ({}, {"exclude": ("v",)}),
+        ({"rename": (("x", "v"),)}, {}),
+        ({"add": (("tenant", "'eu'"),)}, {"add": (("tenant", "'us'"),)}),
+    ],
+)
+def test_a_column_that_places_rows_is_filled_as_before(was: dict[str, Any], now: dict[str, Any]) -> None:
+    with pytest.raises(StreamFailed, match="would not find these rows") as error:
+        opens(before(**was), table(REPLACING, "v", "tenant", "id"), **now)
+    assert "resync" in (error.value.hint or "")
+    opens(before(**was), table(REPLACING, "id"), **now)
+    opens(before(**was), table(REPLACING, "v", "tenant", "id"), **was)
+
+
+def test_rows_without_a_key_are_found_by_all_of_their_values() -> None:
+    there = table(APPEND)
+    with pytest.raises(StreamFailed, match="in the column 'w'"):
+        opens(before(key=(), mask=(("w", "sha256"),)), there)
+    opens(before(mask=(("w", "sha256"),)), there)
+
+
+def test_the_constant_that_tells_topics_apart_stays() -> None:
+    def of(value: str) -> dict[str, Any]:
+        return {"add": (("tenant", value),), "source": ("tenant",)}
+
+    with pytest.raises(StreamFailed, match="in the column 'tenant'") as error:
+        opens(before(**of("'eu'")), table(REPLACING, "tenant", "id"), **of("'us'"))
+    assert "use another table" in (error.value.hint or "")
+
+
+def test_a_stream_that_has_stored_nothing_may_be_changed() -> None:
+    ledger = MemoryLedger("s")
+    ledger.claim("first", ColumnPolicy(mask=(("v", "sha256"),)).origins())
+    ledger.release()
+    opens(ledger, table(REPLACING, "v", "id"))
+
+
+def test_a_command_keeps_what_the_last_job_filled_the_columns_with() -> None:
+    ledger = before(mask=(("v", "sha256"),))
+    ledger.claim("rewind-1")
+    ledger.release()
+    with pytest.raises(StreamFailed):
+        opens(ledger, table(REPLACING, "v", "id"))
+    ledger.claim("resync-1", ())
+    ledger.release()
+    opens(ledger, table(REPLACING, "v", "id"))
