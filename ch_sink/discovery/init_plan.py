@@ -27,7 +27,7 @@ from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_sp
 from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, TableError, TableNotFound
 from ch_sink.merge.resolved import version_column
 from ch_sink.order.version import layout_for
-from ch_sink.table.checks import Finding, deletes_finding
+from ch_sink.table.checks import ANOTHER_TABLE, Finding, deletes_finding, expect_key
 from ch_sink.table.ddl import Statement, init_statements, made_table, own_rows
 from ch_sink.table.detect import maker_of, unused_mark
 from ch_sink.table.evolve import alter, altering, existing_statements, planned_table, unseen_statements
@@ -66,6 +66,7 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         with suppress(TableNotFound):
             existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
             expect_same_engine(config, client, existing)
+            expect_key(existing, key_columns(config, schema_for(seen, existing), existing))
     if seen.schema is None:
         if existing is None:
             raise ChSinkError(
@@ -246,9 +247,6 @@ def _cannot(config: Config, error: ChSinkError) -> ChSinkError:
     return refused.of_one_topic(topic)
 
 
-_ANOTHER_TABLE = "Name a new table in clickhouse.table, fill it, and exchange the two (docs/migrating.md)."
-
-
 def other_rows(config: Config, client: Client, table: TargetTable, key: tuple[str, ...]) -> Finding | None:
     """What rows of another writer need, so that the stream can go on with them.
 
@@ -281,7 +279,7 @@ def _versions(config: Config, client: Client, table: TargetTable) -> Finding | N
             "warn", "versions", why, f"If they are times of the source, change nothing. Otherwise: {REFILL}."
         )
     if epoch >= layout.epochs:
-        return Finding("fail", "versions", f"{held}, and a {column.type} has no room above them", _ANOTHER_TABLE)
+        return Finding("fail", "versions", f"{held}, and a {column.type} has no room above them", ANOTHER_TABLE)
     return Finding("ok", "versions", f"{held}; those of the stream begin above them")
 
 
@@ -296,7 +294,7 @@ def _unordered(config: Config, client: Client, table: TargetTable, key: tuple[st
         "versions",
         "the table has rows without versions, and the ledger has no entry of this stream: nothing says which row of a "
         "key is the newest",
-        _ANOTHER_TABLE,
+        ANOTHER_TABLE,
     )
 
 

@@ -251,7 +251,12 @@ SHAPES = {
 
 @pytest.mark.parametrize(
     ("kind", "against", "share"),
-    [("order", "source", 0), ("order", "source", 0.6), ("engine", "source", 0.6), ("engine", "topic", 0.6)],
+    [
+        ("order", "source", 0),
+        *some(
+            [("order", "source", 0.6), ("engine", "source", 0.6), ("engine", "topic", 0.6)], [("engine", "topic", 0.6)]
+        ),
+    ],
 )
 def test_another_table_is_filled_and_nothing_is_exchanged(
     client: Client, database: str, kind: str, against: Literal["source", "topic"], share: float

@@ -142,6 +142,18 @@ def test_check_is_content_after_init(config, capsys):
     assert findings(capsys) == {}
 
 
+def test_a_key_column_of_a_table_cannot_be_renamed(config, client, database, capsys):
+    assert leave("init", config(), "--apply") == 0
+    before = table_types(client, database)
+    for command in ("init", "resync", "verify"):
+        capsys.readouterr()
+        assert leave(command, config(columns="{rename: {k: kk}}"), *(["--apply"] if command != "verify" else [])) == 1
+        said = " ".join(capsys.readouterr().err.split())
+        assert "`.`kc` lacks the key column kk" in said, command
+        assert "Name a new table in clickhouse.table" in said, command
+    assert table_types(client, database) == before
+
+
 def test_check_tells_what_to_change(config, client, database, capsys):
     client.command(
         f"CREATE TABLE {database}.kc (id Int64, k Int32, v String, amt Nullable(Decimal(20, 4)), ver UInt64) "
