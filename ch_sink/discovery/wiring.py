@@ -94,13 +94,13 @@ def _named(config: Config) -> tuple[str, ...]:
     return tuple(config.policy().columns.target(name) for name in config.key_columns)
 
 
-def table_spec(config: Config, *, engine: str | None = None) -> TableSpec:
+def table_spec(config: Config) -> TableSpec:
     """The table that ``init`` creates. Raises ConfigError for an unknown engine."""
     wanted = config.init
     return TableSpec(
         database=config.clickhouse.database,
         table=config.clickhouse.table,
-        engine=EngineChoice.parse(engine or config.table_engine),
+        engine=EngineChoice.parse(config.engine or "replacing"),
         order_by=wanted.order_by,
         partition_by=wanted.partition_by,
         ttl=wanted.ttl,

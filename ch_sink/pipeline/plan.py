@@ -43,6 +43,7 @@ def plan(
     """
     known = known or Known()
     profile = decoder.learn(records, state.profile, ports.history)
+    target.expect_key(profile.key_columns)
     batch = decoder.decode(records, profile, waited=known.assigned is not None)
     first = int(records.offsets[0]) if len(records) else 0
     lacking = new_columns(batch, target, target.stored_key(profile.key_columns), first)

@@ -50,7 +50,7 @@ class Stream:
         self.produced = 0
         self.produce(HISTORY[:1])
         self.config = place.config(self.topic, "t")
-        done = inside("init", self.config, "--apply", "--engine", engine)
+        done = inside("init", self.config, "--apply", "--set", f"engine={engine}")
         assert done.returncode == 0, done.stderr
         self.alter("Nullable(Int8)")
         self.produce(HISTORY[1:])

@@ -26,10 +26,10 @@ from ch_sink.ports import RegisteredSchema
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support import hostile, hostile_avro
-from tests.support.cost import Cost, costing
 from tests.support.decoding import replacing
 from tests.support.event import event, records
 from tests.support.fixtures import partitions, topics
+from tests.support.hostile_avro import Cost, costing
 from tests.support.memory_stream import MemoryRegistry
 from tests.support.memory_table import MemoryTable
 

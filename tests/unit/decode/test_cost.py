@@ -24,9 +24,9 @@ from ch_sink.model.policy import policy_of
 from ch_sink.ports import RegisteredSchema
 from ch_sink.types.column import Column
 from tests.support.avro import envelope
-from tests.support.cost import costing
 from tests.support.decoding import replacing
 from tests.support.event import event, records, row
+from tests.support.hostile_avro import costing
 from tests.support.memory_stream import MemoryRegistry
 
 SECONDS, MIB = 3.0, 300.0

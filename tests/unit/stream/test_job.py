@@ -94,6 +94,28 @@ def test_an_idle_job_looks_once_an_interval() -> None:
     assert len(job.calls) == 1
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_added_partitions_are_read_though_the_topic_is_quiet(running: bool) -> None:
+    job = MemoryJob()
+    job.add("a", 10)
+    if not running:
+        job.run(once=True)
+        job.streams["a"].topic.ends[1] = 3
+    lags: list[int | None] = []
+
+    def stopping() -> bool:
+        if job.covered("a") == {0: 10}:
+            job.streams["a"].topic.ends[1] = 3
+        assert job.job is not None
+        lags.extend(summary.lag for summary in job.job.summaries)
+        return job.covered("a").get(1) == 3 or job.lanes.clock > 30
+
+    assert job.run(stopping=stopping) == {}
+    assert job.covered("a") == {0: 10, 1: 3}
+    assert 3 in lags, "what is withheld counts"
+    assert len(job.looks) < 10
+
+
 def test_a_stream_that_fails_at_its_start_does_not_keep_the_others_from_theirs() -> None:
     job = MemoryJob()
     job.add("good", 30)
