@@ -15,7 +15,7 @@ from ch_sink.errors import ConfigError, DataLoss, StreamFailed
 from ch_sink.model.values import TopicState
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.partition_states import States
-from ch_sink.stream.ports import StreamPorts, StreamSettings
+from ch_sink.stream.ports import NoGroup, StreamPorts, StreamSettings
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.model import TargetTable
 
@@ -41,20 +41,6 @@ class Known:
     """
     holds: Callable[[int, int, int], bool] = lambda _partition, _first, _end: True
     """Whether the topic has, or had, records in the offsets [first, end) of a partition; compacted ones are gaps."""
-
-
-class NoGroup:
-    """No consumer group: Spark keeps the offsets of its readers itself."""
-
-    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
-        del topic, ends
-
-    def last_committed(self, topic: str, partitions: object) -> dict[int, int]:
-        del topic, partitions
-        return {}
-
-    def before_commit(self, topic: str, partitions: object, notice: object) -> None:
-        del topic, partitions, notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,8 +244,8 @@ class AddedPartitions:
     between the former ones, and no record shows where that begins.
     """
 
-    _in_use: bool = False
-    """A new partition held a record when the topic was last looked at."""
+    _in_use: TopicState | None = None
+    """The last look at the topic, if a new partition held a record then."""
     _ends: dict[int, int] | None = None
 
     def ceiling(
@@ -276,9 +276,9 @@ class AddedPartitions:
             return None
         held = given if given is not None else state.high
         in_use = any(held.get(p, 0) > 0 for p in range(former, len(state.low)))
-        if not in_use or not (self._in_use or given is not None):
+        if not in_use or (given is None and (self._in_use is None or self._in_use is state)):
             # The ends may be older than the record that was seen: those of the next look are not.
-            self._in_use, self._ends = in_use, None
+            self._in_use, self._ends = state if in_use else None, None
             return ends
         if self._ends is None:
             self._ends = ends
