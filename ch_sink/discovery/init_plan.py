@@ -43,19 +43,12 @@ class InitPlan:
 
     table: str
     statements: tuple[Statement, ...]
-    spec: TableSpec
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     """What the sampled values and the table's rows show to be wrong with the settings."""
 
 
-def plan_init(
-    config: Config,
-    seen: Sampled,
-    client: Client | None,
-    *,
-    engine: str | None = None,
-) -> InitPlan:
+def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     """The statements for the topic that ``seen`` describes; without a client, those for a table that does not exist.
 
     Raises ChSinkError for a topic that cannot be served or whose columns are not known, TableError (also for row
@@ -63,7 +56,7 @@ def plan_init(
     """
     if seen.obstacle is not None:
         raise ChSinkError(seen.obstacle.reason, hint=seen.obstacle.remedy)
-    spec = table_spec(config, engine=engine)
+    spec = table_spec(config)
     if spec.row_policy_roles and client is not None:
         _refuse_policies_before_final(client, spec)
     notes: list[str] = []
@@ -85,11 +78,6 @@ def plan_init(
         findings = _other_rows(config, client, existing, None)
         return replace(plan, statements=tuple(own), notes=(*plan.notes, *notes), findings=findings)
     if existing is not None:
-        if engine is not None and existing.engine.family is not spec.engine.family:
-            notes.append(
-                f"--engine is ignored: {existing.qualified} already exists as {existing.engine.name}; state engine in "
-                "the file, and `ch_sink resync` gives it to the table"
-            )
         repairs = [without_note(column) for column in refuted_comments(existing, seen.literals, config.policy().values)]
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
@@ -105,10 +93,9 @@ def plan_init(
         notes += _lacking_views(existing)
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         found += _other_rows(config, client, existing, schema_for(seen, existing))
-        return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
+        return InitPlan(existing.name, tuple(statements), tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
-    chosen = config.engine is not None or "engine" in config.init.model_fields_set
-    if keyless and engine is None and not chosen:
+    if keyless and config.engine is None:
         notes.append("the topic has no keys: the table keeps every change, and the view shows every copy of a row")
         spec = replace(spec, engine=EngineChoice.APPEND)
     if seen.schema.inferred and seen.connector != "mongodb":
@@ -116,7 +103,7 @@ def plan_init(
     rollups = _rollups(config, client, planned_table(None, seen.schema, spec), notes)
     notes += _lacking_views(made_table(seen.schema, spec))
     statements = _own_views(client, init_statements(seen.schema, spec), notes)
-    return InitPlan(spec.table, (*statements, *rollups), spec, tuple(notes))
+    return InitPlan(spec.table, (*statements, *rollups), tuple(notes))
 
 
 def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) -> InitPlan:
@@ -126,7 +113,7 @@ def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) ->
         f"{why}: whether {existing.qualified} has all columns of the source is not known; "
         f"its key is taken to be {', '.join(key) or 'none'}. Run init again once the topic holds change events"
     )
-    return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), spec, (note,))
+    return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), (note,))
 
 
 def _own_views(client: Client | None, statements: Sequence[Statement], notes: list[str]) -> list[Statement]:

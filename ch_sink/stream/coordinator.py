@@ -28,6 +28,7 @@ from ch_sink.ports import Claim, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, expect_same_columns, taken_since
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
+from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
 from ch_sink.stream.rollback import Restored, expect_entered
 from ch_sink.stream.rounds import Intend, Record, Rounds, Write, run_one
@@ -76,6 +77,11 @@ class Coordinator:
     def table(self) -> StreamTable:
         """The table that the stream fills."""
         return self._stream.table
+
+    @property
+    def states(self) -> States:
+        """What is known of the topic's partitions."""
+        return self._stream.states
 
     @property
     def waiting(self) -> Mapping[int, int]:
@@ -300,7 +306,7 @@ class Coordinator:
         """The ceiling under which the partitions are read that the topic had before it got more of them."""
         states = self._stream.states
         former, self.withheld = states.partitions, 0
-        if former < len(state.low):
+        if state.whole and former < len(state.low):
             reached = self._planner.positions(state, states)
             first = self._added.ceiling(former, state, reached, ceiling, by_offset=bool(states.ordered_by_offset))
             if first is not None:

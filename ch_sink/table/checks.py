@@ -111,7 +111,7 @@ def keyless_finding(table: TargetTable, partitions: int) -> Finding | None:
         "partitions",
         f"the topic has no keys and {partitions} partitions: {table.engine.name} cannot store a row whose delete was "
         "read before it",
-        "Use a topic of one partition, or `ch_sink init --engine replacing`.",
+        "Use a topic of one partition, or a table with `engine: replacing`.",
     )
 
 
@@ -215,7 +215,7 @@ def _key(here: Situation) -> Iterable[Finding]:
                 "fail",
                 "key",
                 f"the topic has no keys, and {table.engine.name} would merge different rows",
-                "Set key_columns, or create the table with `ch_sink init --engine append`.",
+                "Set key_columns, or set engine: append and create the table with `ch_sink init`.",
             )
         return
     if (lacking := key_finding(table, here.key)) is not None:

@@ -98,7 +98,7 @@ def refill_of(config: Config, patience: float, check: Check = never_stops) -> Re
     client, tables, place = subject.client, config.tables, config.clickhouse
     return Refill(
         subject,
-        ClickHouseStreamStates(client, config.state_database, tables.ledger),
+        ClickHouseStreamStates(client.settings, config.state_database, tables.ledger),
         pending_of(config, client),
         handover_of(config, client, subject.table),
         f"{quote(place.database)}.{quote(subject.settings.policy.table.notes)}",

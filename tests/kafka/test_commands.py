@@ -101,13 +101,13 @@ def test_init_apply_makes_table_view_and_the_sink_s_own_tables(config, client, d
 
 
 def test_what_init_prints_is_what_apply_does(config, client, database, capsys):
-    assert leave("init", config(), "--engine", "collapsing") == 0
+    assert leave("init", config(engine="collapsing")) == 0
     for statement in capsys.readouterr().out.split(";\n"):
         if statement.strip():
             client.command("\n".join(line for line in statement.splitlines() if not line.startswith("--")))
     by_hand = table_types(client, database)
     drop_all(client, database)
-    assert leave("init", config(), "--apply", "--engine", "collapsing") == 0
+    assert leave("init", config(engine="collapsing"), "--apply") == 0
     assert table_types(client, database) == by_hand
 
 
