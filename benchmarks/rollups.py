@@ -30,14 +30,13 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.decode import decoder_for
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
-from ch_sink.memory import MemoryGroup
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Fence
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.rollup import RollupChoice
 from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
-from tests.support.memory_stream import MemoryTopic
+from tests.support.memory_stream import MemoryGroup, MemoryTopic
 from tests.support.state_tables import create_statement
 
 COLUMNS = "id Int64, day Date32, country String, amount Int64, items Int32, status String, _sign Int8, _version UInt128"

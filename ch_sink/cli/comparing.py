@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ch_sink.cli.options import expecting_a_ledger
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ConfigError, StreamsFailed
 from ch_sink.observe.logs import Step
@@ -130,8 +129,7 @@ class EachStream:
         Raises what concerns all of them: ConfigError, and an error that waiting may resolve.
         """
         try:
-            with expecting_a_ledger(config):
-                yield
+            yield
         except ChSinkError as error:
             self._out.progress_done()
             if len(self.streams) < 2:
@@ -209,7 +207,7 @@ class Comparisons:
         try:
             next(turn.steps)
         except StopIteration:
-            report = turn.comparison.found.report
+            report = turn.comparison.report
             turn.comparison.close()
             yield turn.config, report, turn.began
         except BaseException:

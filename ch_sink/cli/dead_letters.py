@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ch_sink.cli.options import AsJson, Command, ConfigFiles, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.options import AsJson, Command, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ConfigError, LedgerConflict
 from ch_sink.model.counts import counted
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
-    from ch_sink.ports import DeadLetter, StoredLetter
+    from ch_sink.ports import StoredLetter
     from ch_sink.wiring.letters import Letters
 
 dead_letters = typer.Typer(no_args_is_help=True, help="List, show, retry or drop records that could not be applied.")
@@ -119,7 +119,11 @@ def drop(
     places = {_place(text) for text in at or ()}
     for config, letters in _each(out, configs, only, overrides):
         chosen = {
-            topic_id: [s.letter for s in found if kind in (None, s.letter.kind) and _is_at(s.letter, places)]
+            topic_id: [
+                s.letter
+                for s in found
+                if kind in (None, s.letter.kind) and (not places or (s.letter.partition, s.letter.offset) in places)
+            ]
             for topic_id, found in letters.open(whole=False).items()
         }
         found = {(letter.partition, letter.offset) for some in chosen.values() for letter in some}
@@ -141,10 +145,6 @@ def _place(text: str) -> tuple[int, int]:
     if not (partition.isdecimal() and offset.isdecimal()):
         raise ConfigError(f"--at {text} is not PARTITION:OFFSET", hint="Write PARTITION:OFFSET, such as 0:17.")
     return int(partition), int(offset)
-
-
-def _is_at(letter: "DeadLetter", places: set[tuple[int, int]]) -> bool:
-    return not places or (letter.partition, letter.offset) in places
 
 
 def _show(
@@ -172,7 +172,7 @@ def _each(out: Output, configs: Any, only: str | None, overrides: Any) -> "Itera
     from ch_sink.wiring.letters import Letters
 
     for config in load_all(out, configs, overrides, only):
-        with expecting_a_ledger(config), Letters.of(config) as letters:
+        with Letters.of(config) as letters:
             yield config, letters
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ch_sink.cli.comparing import say_to
-from ch_sink.cli.options import AsJson, KeyJson, Only, Overrides, expecting_a_ledger, key_of, load_all, one_stream
+from ch_sink.cli.options import AsJson, KeyJson, Only, Overrides, key_of, load_all, one_stream
 from ch_sink.cli.output import Output
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def explain(
 ) -> None:
     """Show every event of the topic for one key, the rule that decided about it, and what is stored."""
     from ch_sink.trust.biography import Biography
-    from ch_sink.trust.explain import explained
+    from ch_sink.trust.one_key import explained
 
     out = Output(as_json=as_json)
     found = Biography(key_of(key))
     [chosen] = one_stream(load_all(out, [config], overrides, only, topic=topic), config)
-    with out.documenting(context.obj, found.as_json), expecting_a_ledger(chosen):
+    with out.documenting(context.obj, found.as_json):
         explained(chosen, found, context.obj.check, say_to(out))
     out.progress_done()
     columns = ("partition", "offset", "what", "position", "epoch", "rule", "why")

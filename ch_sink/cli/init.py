@@ -26,15 +26,6 @@ _AT_ONCE = 8
 """Topics that are looked into, and streams that are checked, at the same time: most of it is waiting for servers."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A stream's plan, and the server on which it runs."""
-
-    config: "Config"
-    plan: "InitPlan"
-    client: "Client | None"
-
-
 def _printed(text: "Callable[[], None]") -> "Callable[[bool], None]":
     """A callback for an option that prints something and ends the command."""
 
@@ -60,14 +51,6 @@ def _json_schema() -> None:
 
 def init(
     configs: ConfigFiles,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENGINE",
-            help="Engine of new tables: replacing, sign-replacing, collapsing, versioned-collapsing or append.",
-            show_default=False,
-        ),
-    ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Execute the statements instead of printing them.")] = False,
     only: Only = None,
     overrides: Overrides = None,
@@ -99,7 +82,7 @@ def init(
     out = Output()
     streams = load_all(out, configs, overrides, only, strict=True)
     jobs = load_jobs(configs, overrides)
-    _run(out, streams, apply=apply, engine=engine, found=watch_topics(jobs, lambda: jobs, only).finds)
+    _run(out, streams, apply=apply, found=watch_topics(jobs, lambda: jobs, only).finds)
 
 
 def make_tables(out: Output, config: "Config", *, quiet: bool = False) -> None:
@@ -112,7 +95,6 @@ def _run(
     configs: "list[Config]",
     *,
     apply: bool,
-    engine: str | None = None,
     quiet: bool = False,
     found: "Callable[[Config], bool]" = lambda _: False,
 ) -> None:
@@ -123,39 +105,38 @@ def _run(
 
     Raises ChSinkError; after the other streams are done, if one was left out.
     """
-    from ch_sink.table.ddl import Statement, once, script
+    from ch_sink.table.ddl import Statement, script
 
     several = len(configs) > 1
-    planned: list[_Planned] = []
+    planned: list[tuple[Config, InitPlan, Client | None]] = []
     failed: dict[str, ChSinkError] = {}
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(configs)))) as pool:
         looks = [(config, pool.submit(_look, config)) for config in configs]
         for config, look in looks:
             try:
-                planned.append(_plan(out, config, look.result(), engine, apply=apply, several=several))
+                planned.append((config, *_plan(out, config, look.result(), apply=apply, several=several)))
             except ChSinkError as error:
                 if isinstance(error, (ClickHouseError, ConfigError, BrokerUnavailable)) or not found(config):
                     raise error.about(config.stream_name) if several else error from None
                 failed[config.stream_name] = error.of_one_topic(config.kafka.topic)
     if not apply:
-        out.sql(script(once([statement for one in planned for statement in one.plan.statements])))
+        # Streams of one database share the sink's own tables.
+        out.sql(script(list(dict.fromkeys(statement for _, plan, _ in planned for statement in plan.statements))))
         if out.interactive:
             out.note("nothing was changed; add --apply to run these statements")
     else:
         done: set[tuple[str, Statement]] = set()
-        for one in planned:
-            if one.client is None:
-                continue
+        for config, plan, client in planned:
+            assert client is not None
             try:
-                # The sink's own tables belong to all streams of a database.
-                server = one.config.clickhouse.url
-                left = tuple(s for s in one.plan.statements if (server, s) not in done)
-                apply_plan(out, one.client, replace(one.plan, statements=left), quiet=quiet)
+                server = config.clickhouse.url
+                left = tuple(s for s in plan.statements if (server, s) not in done)
+                apply_plan(out, client, replace(plan, statements=left), quiet=quiet)
                 done |= {(server, s) for s in left}
             except ClickHouseError as error:
                 if error.temporary or not several:
                     raise
-                failed[one.config.stream_name] = error
+                failed[config.stream_name] = error
     if len(failed) == 1:
         [(stream, only)] = failed.items()
         raise only.about(stream) if several else only
@@ -175,10 +156,14 @@ class _Looked:
 def _look(config: "Config") -> _Looked:
     from ch_sink.clickhouse import server_facts
     from ch_sink.discovery.look import look_into
-    from ch_sink.discovery.wiring import topic_offsets
+    from ch_sink.discovery.wiring import client_of, topic_offsets
     from ch_sink.types.column import WIDE_YEARS
 
-    client, trouble = _connect(config)
+    client, trouble = None, None
+    try:
+        client = client_of(config)
+    except ClickHouseError as error:
+        trouble = error
     # The range of years that the server's dates hold decides column types.
     years = server_facts(client).years if client is not None else WIDE_YEARS
     with topic_offsets(config) as offsets:
@@ -186,16 +171,17 @@ def _look(config: "Config") -> _Looked:
 
 
 def _plan(
-    out: Output, config: "Config", looked: _Looked, engine: str | None, *, apply: bool, several: bool
-) -> _Planned:
+    out: Output, config: "Config", looked: _Looked, *, apply: bool, several: bool
+) -> "tuple[InitPlan, Client | None]":
+    """The plan of a stream, and the server on which it runs: without ``apply`` there may be none."""
     trouble = looked.trouble
     if trouble is not None and not apply:
         out.warn(f"{trouble}; the statements assume that the table does not exist yet")
     place = f"{config.clickhouse.database}.{config.clickhouse.table}: " if several else ""
-    plan = plan_one(out, config, looked.seen, looked.client, engine, place=place)
+    plan = plan_one(out, config, looked.seen, looked.client, place=place)
     if trouble is not None and apply:
         raise trouble
-    return _Planned(config, plan, looked.client)
+    return plan, looked.client
 
 
 def plan_one(
@@ -203,7 +189,6 @@ def plan_one(
     config: "Config",
     seen: "Sampled",
     client: "Client | None",
-    engine: str | None = None,
     *,
     place: str = "",
 ) -> "InitPlan":
@@ -213,7 +198,7 @@ def plan_one(
     """
     from ch_sink.discovery.init_plan import plan_init
 
-    plan = plan_init(config, seen, client, engine=engine)
+    plan = plan_init(config, seen, client)
     for note in plan.notes:
         out.note(place + note)
     for finding in plan.findings:
@@ -233,16 +218,6 @@ def apply_plan(out: Output, client: "Client", plan: "InitPlan", *, quiet: bool =
         outcome = run_statement(client, statement)
         if not quiet:
             out.say(f"{outcome:<10} {statement.title}")
-
-
-def _connect(config: "Config") -> "tuple[Client | None, ClickHouseError | None]":
-    """The client, or the error if there is none."""
-    from ch_sink.discovery.wiring import client_of
-
-    try:
-        return client_of(config), None
-    except ClickHouseError as error:
-        return None, error
 
 
 Verbose = Annotated[

@@ -1,16 +1,14 @@
 """Arguments and options that several commands share."""
 
 import json
-import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand
 
-from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError
+from ch_sink.errors import ChSinkError, ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.cli.output import Output
@@ -158,28 +156,3 @@ def expect_some(topics: "TopicWatch", streams: "Sequence[Config]", only: str | N
             f"--only {only} matches no stream",
             hint="The pattern must match the whole name, topic or table of a stream.",
         )
-
-
-@contextmanager
-def expecting_a_ledger(config: "Config") -> Iterator[None]:
-    """Say what to do if the ledger does not exist."""
-    try:
-        yield
-    except ClickHouseError as error:
-        if error.code != _UNKNOWN_TABLE or not _first_names(error.message, config.tables.ledger):
-            raise
-        raise ClickHouseError(
-            f"stream {config.stream_name!r} has not run yet: its ledger does not exist: "
-            f"{config.state_database}.{config.tables.ledger}",
-            code=error.code,
-            hint="Create the sink's tables with `ch_sink init CONFIG --apply`; a pause is then kept for the first run.",
-        ) from None
-
-
-def _first_names(message: str, table: str) -> bool:
-    """Whether this is the table that the server does not know: the first that it names, before those like it."""
-    named = re.search(r"\w+\.([\w$]+)", message.partition("DB::Exception: ")[2])
-    return named is None or named[1] == table
-
-
-_UNKNOWN_TABLE = 60

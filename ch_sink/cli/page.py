@@ -53,7 +53,7 @@ class JobPage:
     def explain(self, stream: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
         """See PageData. One at a time: it reads the whole topic."""
         from ch_sink.trust.biography import Biography
-        from ch_sink.trust.explain import explained
+        from ch_sink.trust.one_key import explained
 
         config = self._config(stream)
         if not self._explaining.acquire(blocking=False):

@@ -23,13 +23,12 @@ from ch_sink.cli.options import (
     ConfigFiles,
     Only,
     Overrides,
-    expecting_a_ledger,
     key_of,
     load_all,
     one_stream,
 )
 from ch_sink.cli.output import Output
-from ch_sink.errors import ChSinkError, ConfigError
+from ch_sink.errors import ConfigError
 from ch_sink.model.counts import counted, grouped
 from ch_sink.observe.logs import Step
 
@@ -226,37 +225,27 @@ def purge(
     if live:
         raise ConfigError("--live needs --key", hint="Omit it, or name the key with --key.")
     documents: list[dict[str, Any]] = []
-    refused = False
+    each = EachStream(out, streams)
     for config in streams:
         if config.purge_after is None:
             raise ConfigError(
                 f"stream {config.stream_name!r} has no purge_after",
                 hint="Set how old deleted rows must be: `purge_after: 30d` in the file, or --set purge_after=30d.",
             )
-        try:
-            with expecting_a_ledger(config):
-                done = purge_stream(config, apply=apply, say=say_to(out))
-        except ChSinkError as error:
-            out.progress_done()
-            if as_json:
-                documents.append({"stream": config.stream_name, "refused": error.message})
-            out.error(error, debug=False)
-            refused = True
-            continue
-        out.progress_done()
-        documents.append(done.as_json())
-        verb = "removed" if apply else "would remove"
-        more = "" if apply or not done.rows else "; add --apply to remove"
-        out.say(f"{done.stream}: {verb} {counted(done.rows, 'row')} of {done.table}{more}")
-        if done.note:
-            out.say(f"  {done.note}")
-    out.document({"streams": documents})
-    if refused:
-        raise typer.Exit(1)
+        with each.guard(config):
+            done = purge_stream(config, apply=apply, say=say_to(out))
+            documents.append(done.as_json())
+            verb = "removed" if apply else "would remove"
+            more = "" if apply or not done.rows else "; add --apply to remove"
+            out.say(f"{done.stream}: {verb} {counted(done.rows, 'row')} of {done.table}{more}")
+            if done.note:
+                out.say(f"  {done.note}")
+    out.document({"streams": [*documents, *each.documents()]})
+    each.expect_all()
 
 
 def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) -> None:
-    from ch_sink.trust.erase import erased
+    from ch_sink.trust.one_key import erased
     from ch_sink.trust.own_tables import own_tables
     from ch_sink.trust.wiring import subject_of
 
@@ -266,10 +255,8 @@ def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) 
             "--live would leave the row's values in its rollups",
             hint="Delete the row in the source, and purge the key once the stream has applied that.",
         )
-    with expecting_a_ledger(config):
-        subject = subject_of(config)
-        own = own_tables(config, subject.client)
-        done = erased(subject, own, given, apply=apply, live=live, say=say_to(out))
+    subject = subject_of(config)
+    done = erased(subject, own_tables(config, subject.client), given, apply=apply, live=live, say=say_to(out))
     out.progress_done()
     out.table(("table", "removed" if apply else "rows"), list(done.rows.items()))
     for line in done.remains:

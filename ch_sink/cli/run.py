@@ -19,7 +19,6 @@ from ch_sink.cli.options import (
     Only,
     Overrides,
     expect_some,
-    expecting_a_ledger,
     load_all,
     load_jobs,
     streams_again,
@@ -145,9 +144,9 @@ def run(
 @contextmanager
 def _starting(settings: "Sequence[Config]", master: str | None, stop: "Stop") -> "Iterator[JvmStart | None]":
     """Spark's JVM, which starts beside everything else. It ends at once if no session has been made."""
-    from ch_sink.spark.session import start_application
+    from ch_sink.spark.session import properties_of, start_jvm
 
-    jvm = start_application(settings, master, stop)
+    jvm = start_jvm("ch_sink", master or settings[0].spark.master, properties_of(settings), stop)
     try:
         yield jvm
     finally:
@@ -249,34 +248,19 @@ def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
     """A table with one line per stream, and a warning for each that wrote dead letters."""
     from ch_sink.model.counts import grouped
 
-    columns = (
-        "table",
-        "batches",
-        "records",
-        "rows",
-        "deletes",
-        "deduplicated",
-        "skipped",
-        "waiting",
-        "dead letters",
-        "lag",
-    )
-    rows = [
-        (
-            s.table,
-            s.batches,
-            s.counts.records,
-            s.counts.rows,
-            s.counts.deletes,
-            s.counts.deduplicated,
-            sum(s.counts.skipped.values()),
-            s.waiting,
-            s.counts.dead_letters,
-            s.lag,
-        )
-        for s in summaries
-    ]
-    out.table(columns, rows)
+    columns: dict[str, Callable[[StreamSummary], object]] = {
+        "table": lambda s: s.table,
+        "batches": lambda s: s.batches,
+        "records": lambda s: s.counts.records,
+        "rows": lambda s: s.counts.rows,
+        "deletes": lambda s: s.counts.deletes,
+        "deduplicated": lambda s: s.counts.deduplicated,
+        "skipped": lambda s: sum(s.counts.skipped.values()),
+        "waiting": lambda s: s.waiting,
+        "dead letters": lambda s: s.counts.dead_letters,
+        "lag": lambda s: s.lag,
+    }
+    out.table([*columns], [[figure(s) for figure in columns.values()] for s in summaries])
     for s in summaries:
         if s.counts.dead_letters:
             number = counted(s.counts.dead_letters, "record")
@@ -317,8 +301,7 @@ def _ask(
     done: list[dict[str, str]] = []
     for states, streams in states_by_ledger(configs):
         before = states.read([c.stream_name for c in streams])
-        with expecting_a_ledger(streams[0]):
-            states.ask({c.stream_name: request for c in streams})
+        states.ask({c.stream_name: request for c in streams})
         done += [
             {
                 "stream": c.stream_name,

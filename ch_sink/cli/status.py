@@ -3,20 +3,19 @@
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ch_sink.cli.options import AsJson, Only, Overrides, expecting_a_ledger, load_all
+from ch_sink.cli.options import AsJson, Only, Overrides, load_all
 from ch_sink.cli.output import Output
 from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, KafkaError
 from ch_sink.model.counts import counted, grouped
 
 if TYPE_CHECKING:
-    from ch_sink.observe.status import StreamStatus
+    from ch_sink.observe.stream import StreamStatus
     from ch_sink.ports import Compared
 
 _STYLE = {"stopped": "bold red", "waiting": "yellow", "paused": "cyan", "running": "green", "idle": ""}
@@ -61,7 +60,7 @@ def _refresh(
     out: Output, files: list[Path], names: set[str], overrides: list[str] | None, only: str | None, *, clear: bool
 ) -> None:
     from ch_sink.discovery.statuses import refused_statuses, statuses
-    from ch_sink.observe.status import worst_first
+    from ch_sink.observe.stream import worst_first
 
     refused: dict[str, ChSinkError] = {}
     streams = load_all(out, files, overrides, only, recorded=True, refused=refused)
@@ -71,8 +70,7 @@ def _refresh(
         raise ConfigError(
             f"no stream is named {', '.join(sorted(names))}", hint="`ch_sink status CONFIG` lists the streams."
         )
-    with expecting_a_ledger(chosen[0]) if chosen else nullcontext():
-        seen = worst_first([*refused_statuses(apart), *statuses(chosen, out.warn)])
+    seen = worst_first([*refused_statuses(apart), *statuses(chosen, out.warn)])
     if clear:
         out.clear()
         out.say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", style="dim")

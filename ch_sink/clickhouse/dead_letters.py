@@ -1,7 +1,7 @@
 """Dead letters in a ClickHouse table (``sql/dead_letters.sql``)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
@@ -51,23 +51,8 @@ class ClickHouseDeadLetters:
 
     def put(self, records: Sequence[DeadLetter], token: str) -> None:
         """Store dead letters. A repeat is harmless, so ``token`` is not used. Raises ClickHouseError."""
-        rows = [
-            {
-                "stream": self.stream,
-                "topic": letter.topic,
-                "topic_id": self.topic_id,
-                "partition": letter.partition,
-                "offset": letter.offset,
-                "timestamp": letter.timestamp,
-                "key": letter.key,
-                "value": letter.value,
-                "headers": headers_in(letter.headers),
-                "kind": letter.kind,
-                "column": letter.column,
-                "reason": letter.reason,
-            }
-            for letter in records
-        ]
+        mine = {"stream": self.stream, "topic_id": self.topic_id}
+        rows = [{**asdict(letter), **mine, "headers": headers_in(letter.headers)} for letter in records]
         self._stored.insert(pa.Table.from_pylist(rows, schema=_SCHEMA))
 
     def list(self, limit: int = 100, *, retried: bool = False, whole: bool = True) -> Sequence[StoredLetter]:

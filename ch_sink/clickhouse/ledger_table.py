@@ -9,15 +9,18 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from ch_sink.clickhouse.arrow_io import Keys
-from ch_sink.clickhouse.client import Client
+from ch_sink.clickhouse.client import Client, connect
 from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, GroupFence, rank
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, row
+from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.ports import Claim, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange
 from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request
@@ -289,13 +292,19 @@ SELECT
 FROM (SELECT (toString(name), toString(state)) AS stated FROM given)"""
 
 
+@dataclass(unsafe_hash=True)
 class ClickHouseStreamStates:
-    """See the protocol `StreamStates`."""
+    """See the protocol `StreamStates`. Connects when it is asked, so that a job can wait for an unavailable server."""
 
-    def __init__(self, client: Client, database: str, table: str) -> None:
-        """``table``: the ledger's."""
-        self._table = StateTable(client, database, table)
-        self._exists = False
+    settings: ClickHouseSettings
+    database: str
+    table: str
+    """The ledger's."""
+    _exists: bool = field(default=False, init=False, compare=False)
+
+    @cached_property
+    def _table(self) -> StateTable:
+        return StateTable(connect(self.settings), self.database, self.table)
 
     def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
         found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in streams}

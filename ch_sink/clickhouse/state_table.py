@@ -1,6 +1,7 @@
 """The sink's own small tables: their location, inserts and reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pyarrow as pa
 from ch_sink.clickhouse.arrow_io import Keys
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.settings import Retry
-from ch_sink.errors import ClickHouseUnavailable
+from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
 from ch_sink.types.sql import quote
 
 _WRITE: dict[str, str | int] = {
@@ -30,6 +31,8 @@ _QUORUM_TRIES = 12
 _NO_QUORUM = frozenset({285, 286, 319})
 """TOO_FEW_LIVE_REPLICAS, UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE, UNKNOWN_STATUS_OF_INSERT."""
 _ONCE = Retry(attempts=1)
+_NO_TABLE = (60, 81)
+"""UNKNOWN_TABLE, UNKNOWN_DATABASE."""
 
 HEADERS = pa.list_(pa.struct([pa.field("name", pa.binary()), pa.field("value", pa.binary())]))
 """Arrow type of a record's headers."""
@@ -56,10 +59,25 @@ class StateTable:
             else {"insert_deduplicate": 1, "deduplicate_insert": "enable", "insert_deduplication_token": token}
         )
         settings = {**_WRITE, **once}
-        if not everywhere or not self.client.is_replicated(self.database, self.name):
-            self.client.insert(self.qualified, rows, settings=settings)
-            return
-        self.client.retry.run(lambda: self._to_all(rows, settings))
+        with self._existing():
+            if not everywhere or not self.client.is_replicated(self.database, self.name):
+                self.client.insert(self.qualified, rows, settings=settings)
+                return
+            self.client.retry.run(lambda: self._to_all(rows, settings))
+
+    @contextmanager
+    def _existing(self) -> Iterator[None]:
+        """Name the next step if the server does not know the table."""
+        try:
+            yield
+        except ClickHouseError as error:
+            if error.code not in _NO_TABLE:
+                raise
+            raise ClickHouseError(
+                f"the sink's own table {self.database}.{self.name} does not exist",
+                code=error.code,
+                hint="Create it with `ch_sink init CONFIG --apply`.",
+            ) from None
 
     def _to_all(self, rows: pa.Table, settings: Mapping[str, str | int]) -> None:
         # A replica that was killed has its session in the keeper for a while, and counts as active until then.
@@ -84,9 +102,10 @@ class StateTable:
 
     def rows(self, sql: str, **parameters: object) -> list[dict[str, Any]]:
         """Rows of a query in which ``$table`` is the table's name. Sees all earlier writes."""
-        return self.client.rows(
-            sql.replace("$table", self.qualified), parameters, of=self, doing=f"read {self.qualified}"
-        )
+        with self._existing():
+            return self.client.rows(
+                sql.replace("$table", self.qualified), parameters, of=self, doing=f"read {self.qualified}"
+            )
 
     def columns(self) -> frozenset[str]:
         """Names of the table's columns; empty if the table does not exist."""
@@ -99,14 +118,15 @@ class StateTable:
 
     def arrow(self, sql: str, parameters: Mapping[str, object], keys: Keys | None = None) -> pa.Table:
         """Like `rows`, as Arrow."""
-        return self.client.arrow(
-            sql.replace("$table", self.qualified),
-            parameters,
-            settings={"transform_null_in": 1},
-            keys=keys,
-            of=self,
-            doing=f"read {self.qualified}",
-        )
+        with self._existing():
+            return self.client.arrow(
+                sql.replace("$table", self.qualified),
+                parameters,
+                settings={"transform_null_in": 1},
+                keys=keys,
+                of=self,
+                doing=f"read {self.qualified}",
+            )
 
     def rewrite(self, columns: str, where: str, parameters: Mapping[str, object], keys: Keys | None = None) -> None:
         """Insert a newer version of rows; ``columns`` is a select list over their newest version."""
@@ -118,20 +138,17 @@ class StateTable:
         self._insert_select(sql.replace("$table", self.qualified), parameters, keys)
 
     def _insert_select(self, sql: str, parameters: Mapping[str, object], keys: Keys | None = None) -> None:
-        self.client.command(
-            sql,
-            parameters,
-            settings={
-                **_WRITE,
-                "insert_deduplicate": 0,
-                "deduplicate_insert_select": "disable",
-                # A replaced column keeps its name; conditions refer to the stored one.
-                "prefer_column_name_to_alias": 1,
-            },
-            keys=keys,
-            of=self,
-            doing=f"rewrite rows of {self.qualified}",
-        )
+        settings: dict[str, str | int] = {
+            **_WRITE,
+            "insert_deduplicate": 0,
+            "deduplicate_insert_select": "disable",
+            # A replaced column keeps its name; conditions refer to the stored one.
+            "prefer_column_name_to_alias": 1,
+        }
+        with self._existing():
+            self.client.command(
+                sql, parameters, settings=settings, keys=keys, of=self, doing=f"rewrite rows of {self.qualified}"
+            )
 
 
 def headers_in(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, bytes | None]]:

@@ -82,9 +82,32 @@ _CONCURRENT = RETRYABLE_CODES | {
 _RETRY = Retry(attempts=10, longest_wait=8.0)
 
 
+def _default_for(chosen: str, column: UnknownColumn) -> str | None:
+    """The column's default, which is written for the type that the decoder chose, for this type."""
+    if column.default is None or not (column.clickhouse_type or "").startswith("Nullable(Tuple("):
+        return column.default
+    if chosen.startswith("Nullable(Tuple("):
+        return column.default
+    return column.default.removeprefix("tuple(").removesuffix(")") if chosen.startswith(("Array(", "Map(")) else None
+
+
+def _lacks(table: TargetTable, wanted: UnknownColumn) -> bool:
+    column = table.column(wanted.name)
+    if column is None or wanted.change == "add" or wanted.clickhouse_type is None:
+        return column is None
+    if wanted.change == "null" and not parse_type(column.type).nullable:
+        return True
+    return bool(offered(table, [wanted]))
+
+
+def _refused(error: ClickHouseError, statements: Sequence[str]) -> ClickHouseError:
+    by_hand = f"run it by hand, then run again: {'; '.join(statements)}"
+    return type(error)(error.message, code=error.code, hint=by_hand)
+
+
 @dataclass(frozen=True, slots=True)
-class Evolution:
-    """Alters the table of one stream. ``cluster``: the cluster on which ``init`` created it, if any."""
+class ClickHouseTableAdmin:
+    """One table. ``cluster``: the cluster on which ``init`` created it, if any."""
 
     client: Client
     database: str
@@ -92,6 +115,14 @@ class Evolution:
     policy: Policy
     cluster: str | None = None
     types: TypeChoices = field(default_factory=TypeChoices)
+    rollups: tuple[RollupChoice, ...] = ()
+
+    def detect(self) -> TargetTable:
+        require_settings(self.client)
+        table = detect(self.client, self.database, self.table, self.policy)
+        expect_faithful(self.client, table)
+        expect_unbound(self.client, table)
+        return self._with_rollups(table)
 
     def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
         """Add or change these columns and recreate stale views; returns the table as it is afterwards.
@@ -129,7 +160,7 @@ class Evolution:
         foreign = self._recreate_views(table, key)
         for name in foreign if columns else ():
             log.warning("view %s.%s is not the one that init creates and is left alone", self.database, name)
-        return table
+        return self._with_rollups(table)
 
     def _typed(self, columns: Sequence[UnknownColumn]) -> list[UnknownColumn]:
         """The columns with the types that this server has, as ``init`` chooses them."""
@@ -175,53 +206,6 @@ class Evolution:
             table = detect(self.client, self.database, self.table, self.policy)
         return []
 
-
-def _default_for(chosen: str, column: UnknownColumn) -> str | None:
-    """The column's default, which is written for the type that the decoder chose, for this type."""
-    if column.default is None or not (column.clickhouse_type or "").startswith("Nullable(Tuple("):
-        return column.default
-    if chosen.startswith("Nullable(Tuple("):
-        return column.default
-    return column.default.removeprefix("tuple(").removesuffix(")") if chosen.startswith(("Array(", "Map(")) else None
-
-
-def _lacks(table: TargetTable, wanted: UnknownColumn) -> bool:
-    column = table.column(wanted.name)
-    if column is None or wanted.change == "add" or wanted.clickhouse_type is None:
-        return column is None
-    if wanted.change == "null" and not parse_type(column.type).nullable:
-        return True
-    return bool(offered(table, [wanted]))
-
-
-def _refused(error: ClickHouseError, statements: Sequence[str]) -> ClickHouseError:
-    by_hand = f"run it by hand, then run again: {'; '.join(statements)}"
-    return type(error)(error.message, code=error.code, hint=by_hand)
-
-
-@dataclass(frozen=True, slots=True)
-class ClickHouseTableAdmin:
-    """One table. ``cluster``: the cluster on which ``init`` created it, if any."""
-
-    client: Client
-    database: str
-    table: str
-    policy: Policy
-    cluster: str | None = None
-    types: TypeChoices = field(default_factory=TypeChoices)
-    rollups: tuple[RollupChoice, ...] = ()
-
-    def detect(self) -> TargetTable:
-        require_settings(self.client)
-        table = detect(self.client, self.database, self.table, self.policy)
-        expect_faithful(self.client, table)
-        expect_unbound(self.client, table)
-        return self._with_rollups(table)
-
-    def carry_out(self, table: TargetTable, columns: Sequence[UnknownColumn], key: Sequence[str]) -> TargetTable:
-        evolution = Evolution(self.client, self.database, self.table, self.policy, self.cluster, self.types)
-        return self._with_rollups(evolution.carry_out(table, columns, key))
-
     def fill_rollups(
         self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool, last: str = ""
     ) -> None:
@@ -231,8 +215,9 @@ class ClickHouseTableAdmin:
         keep_rollups(self.client, table, run)
 
     def _with_rollups(self, table: TargetTable) -> TargetTable:
-        planned = planned_rollups(self.client, table, self.rollups, self.policy.columns) if self.rollups else ()
-        return replace(table, rollups=planned)
+        if not self.rollups:
+            return table
+        return replace(table, rollups=planned_rollups(self.client, table, self.rollups, self.policy.columns))
 
     def truncate(
         self, table: TargetTable, version: int, version_column: str | None, supersede: Callable[[], Sequence[Fence]]

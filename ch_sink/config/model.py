@@ -256,7 +256,7 @@ class Config(Section):
     source_table: str = ""
     """Only the events of this source table are applied: ``schema.table``, or as much of it as is unique."""
     engine: str | None = None
-    """What ``init.engine`` says, in one word; this one wins."""
+    """Of new tables: replacing (the default), sign-replacing, collapsing, versioned-collapsing or append."""
     create_tables: bool = False
     """A job creates the table when it first sees the topic."""
     discovery_interval: Seconds = Field(default=30.0, gt=0)
@@ -317,11 +317,6 @@ class Config(Section):
     def fingerprint(self) -> str:
         """Changes with every key but secrets, of which nothing may lie in the ledger, not even a digest."""
         return sha256(self.model_dump_json().encode()).hexdigest()[:16]
-
-    @property
-    def table_engine(self) -> str:
-        """The engine of the table that ``init`` creates."""
-        return self.engine or self.init.engine
 
     def rollup_choices(self) -> tuple[RollupChoice, ...]:
         """The rollups that the stream keeps. Raises ConfigError where they could not be kept right."""

@@ -1,18 +1,11 @@
 """The schema of a configuration, and an example of one with every option."""
 
-import ast
-import inspect
-import textwrap
-from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-from pydantic import BaseModel
-
 from ch_sink.config.model import Config
 from ch_sink.config.properties import LIBRDKAFKA, REGISTRY, SECRETS
-from ch_sink.config.sections import Section
-from ch_sink.config.tree import SECRET_KEYS, entry_section
+from ch_sink.config.tree import SECRET_KEYS
 
 EXAMPLE = r"""# One file for all tables of a schema. docs/configuration.md has every key with its values and default.
 # `ch_sink init --json-schema` prints a JSON Schema for editors.
@@ -96,7 +89,6 @@ create_tables: true                   # on first sight of a topic; else run `ch_
 
 # What init creates
 # init:
-#   engine: replacing
 #   order_by: [id]
 #   partition_by: toYYYYMM(created)
 #   ttl: created + INTERVAL 1 YEAR
@@ -142,8 +134,7 @@ def json_schema() -> dict[str, Any]:
     """The schema of a file of one topic or of many."""
     made = Config.model_json_schema()
     sections: dict[str, Any] = made["$defs"]
-    for model in _models(Config):
-        _describe(sections[model.__name__] if model is not Config else made, model)
+    _one_line(made)
     sections["KafkaSection"] = _kafka(sections["KafkaSection"])
     for section in sections.values():
         _with_files(section)
@@ -208,29 +199,9 @@ def _exception(keys: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": own, "required": ["match"], "additionalProperties": False}
 
 
-def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    yield model
-    for name, field in model.model_fields.items():
-        kind = entry_section(model, name) or field.annotation
-        if isinstance(kind, type) and issubclass(kind, Section):
-            yield from _models(kind)
-
-
-def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Add the texts under the model's fields."""
-    texts = _texts(model)
-    for name, found in schema["properties"].items():
-        if name in texts and "description" not in found:
-            found["description"] = texts[name]
-
-
-def _texts(model: type[BaseModel]) -> dict[str, str]:
-    [tree] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(tree, ast.ClassDef)
-    out: dict[str, str] = {}
-    for field, text in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            match text:
-                case ast.Expr(value=ast.Constant(value=str(said))):
-                    out[field.target.id] = " ".join(said.replace("``", "`").split())
-    return out
+def _one_line(found: Any) -> None:
+    """Descriptions as one line in Markdown."""
+    for inner in found.values() if isinstance(found, dict) else found if isinstance(found, list) else ():
+        _one_line(inner)
+    if isinstance(found, dict) and isinstance(text := found.get("description"), str):
+        found["description"] = " ".join(text.replace("``", "`").split())

@@ -28,7 +28,13 @@ from ch_sink.types.column import JsonType, TypeChoices
 class Section(BaseModel):
     """Base of all sections: unknown keys are errors, and errors never show values."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        populate_by_name=True,
+        use_attribute_docstrings=True,  # for the JSON Schema
+    )
 
     @field_serializer("*", mode="wrap", when_used="json")
     def _secrets(self, value: Any, inner: Any, info: SerializationInfo) -> Any:
@@ -346,8 +352,6 @@ class SparkSection(Section):
 class InitSection(Section):
     """The table that ``ch_sink init`` creates. Expressions are ClickHouse SQL."""
 
-    engine: str = "replacing"
-    """replacing, sign-replacing, collapsing, versioned-collapsing, append, or an engine's name."""
     order_by: Words = ()
     partition_by: str = ""
     ttl: str = ""

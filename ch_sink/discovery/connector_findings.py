@@ -9,7 +9,7 @@ import msgspec
 
 from ch_sink.config import Config
 from ch_sink.decode.event_keys import REMEDY, is_struct_text, reason
-from ch_sink.discovery.sample_rows import framed_payloads, row_events, row_pairs
+from ch_sink.discovery.sample_rows import RowEvent, decoded, framed_payloads, row_events, row_pairs
 from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
@@ -125,11 +125,8 @@ def _is_primitive(key: bytes | None, registry: SchemaRegistry | None) -> bool:
 
 
 def _is_envelope(payload: bytes) -> bool:
-    try:
-        found = msgspec.json.decode(payload)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and "op" in found and ("after" in found or "before" in found)
+    found = next(decoded([payload], dict[str, msgspec.Raw]), {})
+    return "op" in found and ("after" in found or "before" in found)
 
 
 _POSTGRES = "postgresql"
@@ -142,11 +139,6 @@ _SECOND = {
 _GREGORIAN = -12_219_292_800
 """1582-10-15 in seconds since 1970."""
 _ZONED = "io.debezium.time.ZonedTimestamp"
-
-
-class _Event(msgspec.Struct, gc=False):
-    op: str = ""
-    after: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +157,7 @@ def marks_of(
     parts: Sequence[Records], schema: RowSchema, connector: str, policy: Policy, registry: SchemaRegistry | None
 ) -> Marks:
     """What the events of a topic show. Raises RegistryError."""
-    decoder = msgspec.json.Decoder(_Event)
-    events = []
-    for _, payload in row_events(parts, policy, registry)[0]:
-        try:
-            events.append(decoder.decode(payload))
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            continue
+    events = list(decoded((payload for _, payload in row_events(parts, policy, registry)[0]), RowEvent))
     rows = [event.after for event in events if event.after is not None]
     of_postgres = connector == _POSTGRES
     return Marks(

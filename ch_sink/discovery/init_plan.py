@@ -27,7 +27,7 @@ from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_sp
 from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, TableError, TableNotFound
 from ch_sink.merge.resolved import version_column
 from ch_sink.order.version import layout_for
-from ch_sink.table.checks import Finding, deletes_finding
+from ch_sink.table.checks import ANOTHER_TABLE, Finding, deletes_finding, expect_key
 from ch_sink.table.ddl import Statement, init_statements, made_table, own_rows
 from ch_sink.table.detect import maker_of, unused_mark
 from ch_sink.table.evolve import alter, altering, existing_statements, planned_table, unseen_statements
@@ -43,19 +43,12 @@ class InitPlan:
 
     table: str
     statements: tuple[Statement, ...]
-    spec: TableSpec
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     """What the sampled values and the table's rows show to be wrong with the settings."""
 
 
-def plan_init(
-    config: Config,
-    seen: Sampled,
-    client: Client | None,
-    *,
-    engine: str | None = None,
-) -> InitPlan:
+def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     """The statements for the topic that ``seen`` describes; without a client, those for a table that does not exist.
 
     Raises ChSinkError for a topic that cannot be served or whose columns are not known, TableError (also for row
@@ -63,7 +56,7 @@ def plan_init(
     """
     if seen.obstacle is not None:
         raise ChSinkError(seen.obstacle.reason, hint=seen.obstacle.remedy)
-    spec = table_spec(config, engine=engine)
+    spec = table_spec(config)
     if spec.row_policy_roles and client is not None:
         _refuse_policies_before_final(client, spec)
     notes: list[str] = []
@@ -73,6 +66,7 @@ def plan_init(
         with suppress(TableNotFound):
             existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
             expect_same_engine(config, client, existing)
+            expect_key(existing, key_columns(config, schema_for(seen, existing), existing))
     if seen.schema is None:
         if existing is None:
             raise ChSinkError(
@@ -84,11 +78,6 @@ def plan_init(
         findings = _other_rows(config, client, existing, None)
         return replace(plan, statements=tuple(own), notes=(*plan.notes, *notes), findings=findings)
     if existing is not None:
-        if engine is not None and existing.engine.family is not spec.engine.family:
-            notes.append(
-                f"--engine is ignored: {existing.qualified} already exists as {existing.engine.name}; state engine in "
-                "the file, and `ch_sink resync` gives it to the table"
-            )
         repairs = [without_note(column) for column in refuted_comments(existing, seen.literals, config.policy().values)]
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
@@ -104,10 +93,9 @@ def plan_init(
         notes += _lacking_views(existing)
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         found += _other_rows(config, client, existing, schema_for(seen, existing))
-        return InitPlan(existing.name, tuple(statements), spec, tuple(notes), tuple(found))
+        return InitPlan(existing.name, tuple(statements), tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
-    chosen = config.engine is not None or "engine" in config.init.model_fields_set
-    if keyless and engine is None and not chosen:
+    if keyless and config.engine is None:
         notes.append("the topic has no keys: the table keeps every change, and the view shows every copy of a row")
         spec = replace(spec, engine=EngineChoice.APPEND)
     if seen.schema.inferred and seen.connector != "mongodb":
@@ -115,7 +103,7 @@ def plan_init(
     rollups = _rollups(config, client, planned_table(None, seen.schema, spec), notes)
     notes += _lacking_views(made_table(seen.schema, spec))
     statements = _own_views(client, init_statements(seen.schema, spec), notes)
-    return InitPlan(spec.table, (*statements, *rollups), spec, tuple(notes))
+    return InitPlan(spec.table, (*statements, *rollups), tuple(notes))
 
 
 def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) -> InitPlan:
@@ -125,7 +113,7 @@ def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) ->
         f"{why}: whether {existing.qualified} has all columns of the source is not known; "
         f"its key is taken to be {', '.join(key) or 'none'}. Run init again once the topic holds change events"
     )
-    return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), spec, (note,))
+    return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), (note,))
 
 
 def _own_views(client: Client | None, statements: Sequence[Statement], notes: list[str]) -> list[Statement]:
@@ -259,9 +247,6 @@ def _cannot(config: Config, error: ChSinkError) -> ChSinkError:
     return refused.of_one_topic(topic)
 
 
-_ANOTHER_TABLE = "Name a new table in clickhouse.table, fill it, and exchange the two (docs/migrating.md)."
-
-
 def other_rows(config: Config, client: Client, table: TargetTable, key: tuple[str, ...]) -> Finding | None:
     """What rows of another writer need, so that the stream can go on with them.
 
@@ -294,7 +279,7 @@ def _versions(config: Config, client: Client, table: TargetTable) -> Finding | N
             "warn", "versions", why, f"If they are times of the source, change nothing. Otherwise: {REFILL}."
         )
     if epoch >= layout.epochs:
-        return Finding("fail", "versions", f"{held}, and a {column.type} has no room above them", _ANOTHER_TABLE)
+        return Finding("fail", "versions", f"{held}, and a {column.type} has no room above them", ANOTHER_TABLE)
     return Finding("ok", "versions", f"{held}; those of the stream begin above them")
 
 
@@ -309,7 +294,7 @@ def _unordered(config: Config, client: Client, table: TargetTable, key: tuple[st
         "versions",
         "the table has rows without versions, and the ledger has no entry of this stream: nothing says which row of a "
         "key is the newest",
-        _ANOTHER_TABLE,
+        ANOTHER_TABLE,
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,7 +17,10 @@ from ch_sink.decode.mongodb.updates import MISSING, at
 from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.decode.unknown_columns import join_types, literal_type
 from ch_sink.discovery.sample_rows import (
+    RawImages,
+    RowEvent,
     connector_of,
+    decoded,
     deletes_announced,
     framed_payloads,
     key_fields,
@@ -49,9 +53,6 @@ class _Key(msgspec.Struct, gc=False):
     id: Any = None
 
 
-_events, _keys = msgspec.json.Decoder(_DocumentEvent), msgspec.json.Decoder(_Key)
-
-
 def document_schema(values: Iterable[bytes], keys: Iterable[bytes], policy: Policy) -> RowSchema | None:
     """Key, configured columns and document, from payloads without their schema envelopes; None for other topics.
 
@@ -59,11 +60,7 @@ def document_schema(values: Iterable[bytes], keys: Iterable[bytes], policy: Poli
     """
     documents: list[Any] = []
     found = False
-    for payload in values:
-        try:
-            event = _events.decode(payload)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            continue
+    for event in decoded(values, _DocumentEvent):
         if event.source is not None and event.source.connector == "mongodb":
             found = True
             documents += [document for text in (event.after, event.before) if (document := _document(text)) is not None]
@@ -93,28 +90,14 @@ def _document(text: Any) -> Any:
 
 def _ids(keys: Iterable[bytes]) -> list[Any]:
     out: list[Any] = []
-    for payload in keys:
-        try:
-            found = _keys.decode(payload).id
-            out.append(parse(found) if isinstance(found, str) else read(found))
-        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
-            continue
+    for key in decoded(keys, _Key):
+        with suppress(DecodeError, ValueError, RecursionError):
+            out.append(parse(key.id) if isinstance(key.id, str) else read(key.id))
     return out
 
 
 _TEMPORAL = ("Date32", "DateTime64")
 _FRACTION = re.compile(rb"\.(\d{7,9})(?!\d)")
-
-
-class _Event(msgspec.Struct, gc=False):
-    op: str = ""
-    after: dict[str, Any] | None = None
-    before: dict[str, Any] | None = None
-
-
-class _Images(msgspec.Struct, gc=False):
-    after: dict[str, msgspec.Raw] | None = None
-    before: dict[str, msgspec.Raw] | None = None
 
 
 def sample_schema(
@@ -217,12 +200,7 @@ def _fine_columns(types: dict[str, SourceType], payloads: list[bytes]) -> dict[s
 
 def _images(payloads: list[bytes]) -> Iterator[dict[str, msgspec.Raw]]:
     """The row images of the payloads that can be read."""
-    decoder = msgspec.json.Decoder(_Images)
-    for payload in payloads:
-        try:
-            event = decoder.decode(payload)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            continue
+    for event in decoded(payloads, RawImages):
         yield from (image for image in (event.after, event.before) if image)
 
 
@@ -248,13 +226,8 @@ def _wide_columns(types: dict[str, SourceType], payloads: list[bytes], policy: P
 
 
 def _inferred(values: list[tuple[Framed, bytes]], key: set[str]) -> tuple[Field, ...] | None:
-    decoder = msgspec.json.Decoder(_Event)
     types: dict[str, SourceType | None] = {}
-    for _, payload in values:
-        try:
-            event = decoder.decode(payload)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            continue
+    for event in decoded((payload for _, payload in values), RowEvent):
         if event.op in ("c", "r", "u") and event.after is not None:
             for name, value in event.after.items():
                 types[name] = join_types(types.get(name), literal_type(value))

@@ -1,8 +1,8 @@
 """Rows, keys and the connector of sampled records, read without a table; flattened rows as envelopes."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -18,8 +18,6 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import EventPolicy, Policy
 from ch_sink.ports import SchemaRegistry
 from ch_sink.types.connect import Field, SourceType, of_system
-
-_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def enveloped(
@@ -64,9 +62,7 @@ def deletes_announced(
 def _row(
     framed: Framed, payload: bytes, forms: Forms, added: Added, key: frozenset[str], policy: EventPolicy
 ) -> dict[str, msgspec.Raw] | None:
-    try:
-        found = _names.decode(payload)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    if (found := next(decoded([payload], dict[str, msgspec.Raw]), None)) is None:
         return None
     if forms.of_names(found) is Form.FLATTENED:
         return found
@@ -90,6 +86,35 @@ def _framing(framed: Framed, row: Mapping[str, msgspec.Raw], added: Added, polic
 
 Pair = tuple[bytes | None, bytes | None]
 """Key and value of a record."""
+_BROKEN = (DecodeError, msgspec.DecodeError, ValueError, RecursionError)
+"""What reading a payload raises that is not the JSON that is expected."""
+_T = TypeVar("_T")
+
+
+class RowEvent(msgspec.Struct, gc=False):
+    """A change event with plain values."""
+
+    op: str = ""
+    after: dict[str, Any] | None = None
+    before: dict[str, Any] | None = None
+
+
+class RawImages(msgspec.Struct, gc=False):
+    """The images of a change event, values as they are written."""
+
+    after: dict[str, msgspec.Raw] | None = None
+    before: dict[str, msgspec.Raw] | None = None
+
+
+def decoded(payloads: Iterable[bytes], kind: type[_T]) -> Iterator[_T]:
+    """The payloads that are JSON of this kind."""
+    decoder = msgspec.json.Decoder(kind)
+    for payload in payloads:
+        try:
+            found = decoder.decode(payload)
+        except _BROKEN:
+            continue
+        yield found
 
 
 def row_events(
@@ -111,7 +136,7 @@ def row_pairs(chunks: Sequence[Records], policy: Policy, registry: SchemaRegistr
     for key, value in pairs:
         try:
             found = msgspec.json.decode(as_json(*envelopes.one(value))) if value is not None else None
-        except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+        except _BROKEN:
             continue
         row = isinstance(found, dict) and not changes_no_row(found, (), policy.events.fields_prefix)
         rows += row
@@ -147,7 +172,7 @@ def key_fields(keys: Sequence[bytes | None], registry: SchemaRegistry | None) ->
             return as_written(schema.fields, payload) if schema.kind == "struct" else (Field("", schema),)
         try:
             found = msgspec.json.decode(payload)
-        except (msgspec.DecodeError, ValueError, RecursionError):
+        except _BROKEN:
             if is_struct_text(payload) or not _is_text(payload):
                 continue
             return (Field("", SourceType("string")),)  # StringConverter writes a text without quotes
@@ -182,7 +207,7 @@ def connector_of(parts: Sequence[Records], registry: SchemaRegistry | None = Non
         for value in reversed(part.values):
             try:
                 found = _decoder.decode(as_json(*envelopes.one(value))).source if value else None
-            except (DecodeError, msgspec.DecodeError, ValueError, RecursionError):
+            except _BROKEN:
                 continue
             if found is not None and found.connector:
                 return found.connector

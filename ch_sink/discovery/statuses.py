@@ -17,8 +17,7 @@ from ch_sink.discovery.wiring import (
 from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError
 from ch_sink.kafka import KafkaSettings
 from ch_sink.model.values import TopicState
-from ch_sink.observe.status import StreamStatus, earlier_topics, partitions_of, worst_first
-from ch_sink.observe.stream import Standing
+from ch_sink.observe.stream import Standing, StreamStatus, earlier_topics, partitions_of, worst_first
 from ch_sink.ports import Compared
 from ch_sink.stream.standing import seen_from_outside
 
@@ -64,7 +63,7 @@ def statuses(configs: Sequence[Config], warn: Callable[[str], None]) -> list[Str
         found = states.read([config.stream_name for config in streams])
         standings |= {name: seen_from_outside(recorded) for name, recorded in found.items()}
         compared |= {name: recorded.compared for name, recorded in found.items()}
-    topics = _topics(configs, warn)
+    topics = topic_states(configs, warn)
     with ThreadPoolExecutor(min(_AT_ONCE, len(configs))) as pool:
         seen = pool.map(
             lambda c: _status(c, topics.get(c.stream_name), standings[c.stream_name], compared[c.stream_name]), configs
@@ -104,8 +103,8 @@ def _status(config: Config, topic: TopicState | None, standing: Standing, compar
     )
 
 
-def _topics(configs: Sequence[Config], warn: Callable[[str], None]) -> dict[str, TopicState]:
-    """Stream → the state of its topic, where the broker knows it."""
+def topic_states(configs: Sequence[Config], warn: Callable[[str], None]) -> dict[str, TopicState]:
+    """Stream → the state of its topic, where the broker knows it; of others ``warn`` gets why the lag is unknown."""
     clusters: dict[KafkaSettings, list[Config]] = {}
     for config in configs:
         clusters.setdefault(kafka_settings(config), []).append(config)

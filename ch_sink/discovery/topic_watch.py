@@ -2,15 +2,15 @@
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ch_sink.config import Config, Expansion, Job
 from ch_sink.discovery.job_topics import ReadBefore, TablesOfTopics, existing_tables, streams_of
-from ch_sink.discovery.statuses import stand_in
-from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
+from ch_sink.discovery.statuses import stand_in, topic_states
+from ch_sink.discovery.wiring import client_of
 from ch_sink.errors import ChSinkError, ConfigError, KafkaError, in_one_line
-from ch_sink.kafka import KafkaSettings
+
+log = logging.getLogger("ch_sink")
 
 _NAMED = 10
 """Streams that a note names."""
@@ -167,7 +167,8 @@ class TopicWatch:
         former, self._jobs = self._jobs, jobs
         if kept := self._otherwise(former, jobs):
             note = (
-                f"the settings of running streams have changed in the file: {_listed(kept)}. They keep the old "
+                f"the settings of running streams have changed in the file: {', '.join(kept[:_NAMED])}"
+                f"{f' and {len(kept) - _NAMED} others' if len(kept) > _NAMED else ''}. They keep the old "
                 "settings until the job is restarted, or they are paused and resumed"
             )
             now = replace(now, notes=(*now.notes, note))
@@ -199,10 +200,6 @@ def _said_of(jobs: Sequence[Job], config: Config) -> Config | None:
     return None
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} others" if len(names) > _NAMED else "")
-
-
 def without_events(configs: Sequence[Config]) -> set[str]:
     """Streams without a table, which is created from their first events once these arrive.
 
@@ -218,21 +215,6 @@ def without_events(configs: Sequence[Config]) -> set[str]:
             there = existing_tables(client_of(streams[0]), database, {c.clickhouse.table for c in streams})
         except ChSinkError:
             continue
-        lacking = [config for config in streams if config.clickhouse.table not in there]
-        found |= _of_empty_topics(lacking)
-    return found
-
-
-def _of_empty_topics(configs: Sequence[Config]) -> set[str]:
-    clusters: dict[KafkaSettings, list[Config]] = {}
-    for config in configs:
-        clusters.setdefault(kafka_settings(config), []).append(config)
-    found: set[str] = set()
-    for streams in clusters.values():
-        with topic_offsets(streams[0]) as offsets:
-            for config in streams:
-                with suppress(KafkaError):
-                    state = offsets.state(config.kafka.topic)
-                    if all(state.high[partition] == low for partition, low in state.low.items()):
-                        found.add(config.stream_name)
+        topics = topic_states([config for config in streams if config.clickhouse.table not in there], log.debug)
+        found |= {name for name, topic in topics.items() if topic.high == topic.low}
     return found

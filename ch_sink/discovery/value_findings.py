@@ -13,7 +13,7 @@ import msgspec
 
 from ch_sink.clickhouse import Client
 from ch_sink.decode.mongodb.columns import DocumentTable
-from ch_sink.discovery.sample_rows import row_events
+from ch_sink.discovery.sample_rows import RawImages, decoded, row_events
 from ch_sink.errors import ChSinkError, ClickHouseError, TableError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
@@ -35,24 +35,14 @@ _MOST = 200
 """Values kept of each column."""
 
 
-class _Images(msgspec.Struct, gc=False):
-    after: dict[str, msgspec.Raw] | None = None
-
-
-_decoder = msgspec.json.Decoder(_Images)
-
-
 def sampled_literals(
     chunks: Sequence[Records], policy: Policy, registry: SchemaRegistry | None = None
 ) -> dict[str, list[bytes]]:
     """The newest non-null values of each column."""
     found: dict[str, dict[bytes, None]] = {}
-    for _, payload in reversed(row_events(chunks, policy, registry)[0]):
-        try:
-            image = _decoder.decode(payload).after or {}
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            continue
-        for name, raw in image.items():
+    payloads = [payload for _, payload in reversed(row_events(chunks, policy, registry)[0])]
+    for event in decoded(payloads, RawImages):
+        for name, raw in (event.after or {}).items():
             values = found.setdefault(name, {})
             if len(values) < _MOST and (text := bytes(raw)) != b"null":
                 values[text] = None

@@ -48,11 +48,13 @@ def handover_of(config: Config, client: Client, table: TargetTable) -> ClickHous
 
 def states_by_ledger(configs: Sequence[Config]) -> list[tuple[ClickHouseStreamStates, list[Config]]]:
     """The configurations that share a ledger, with the states of their streams. Raises ClickHouseUnavailable, …"""
-    groups: dict[tuple[Client, str, str], list[Config]] = {}
+    groups: dict[ClickHouseStreamStates, list[Config]] = {}
     for config in configs:
-        place = (client_of(config), config.state_database, config.tables.ledger)
-        groups.setdefault(place, []).append(config)
-    return [(ClickHouseStreamStates(*place), streams) for place, streams in groups.items()]
+        settings = client_of(config).settings
+        groups.setdefault(ClickHouseStreamStates(settings, config.state_database, config.tables.ledger), []).append(
+            config
+        )
+    return list(groups.items())
 
 
 def kafka_settings(config: Config) -> KafkaSettings:
@@ -92,13 +94,13 @@ def _named(config: Config) -> tuple[str, ...]:
     return tuple(config.policy().columns.target(name) for name in config.key_columns)
 
 
-def table_spec(config: Config, *, engine: str | None = None) -> TableSpec:
+def table_spec(config: Config) -> TableSpec:
     """The table that ``init`` creates. Raises ConfigError for an unknown engine."""
     wanted = config.init
     return TableSpec(
         database=config.clickhouse.database,
         table=config.clickhouse.table,
-        engine=EngineChoice.parse(engine or config.table_engine),
+        engine=EngineChoice.parse(config.engine or "replacing"),
         order_by=wanted.order_by,
         partition_by=wanted.partition_by,
         ttl=wanted.ttl,

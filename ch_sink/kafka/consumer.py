@@ -30,6 +30,7 @@ from ch_sink.kafka.settings import (
 )
 from ch_sink.kafka.slices import Slices, Span, read_together
 from ch_sink.model.change import Records
+from ch_sink.pipeline.chunks import join_records
 
 _log = logging.getLogger("ch_sink.kafka")
 _BATCH = 250
@@ -318,21 +319,6 @@ class KafkaHistory:
             found = read + found
             count += sum(map(len, read))
             end, window = start, window * 4
-        joined = _join(self._topic, self._partition, found)
+        nothing = np.empty(0, dtype=np.int64)
+        joined = join_records([Records(self._topic, self._partition, nothing, nothing, [], []), *found])
         return joined.take(np.arange(max(0, count - limit), count))
-
-
-def _join(topic: str, partition: int, parts: list[Records]) -> Records:
-    nothing = np.empty(0, dtype=np.int64)
-    headers = None
-    if any(part.headers is not None for part in parts):
-        headers = [entry for part in parts for entry in (part.headers or [None] * len(part))]
-    return Records(
-        topic,
-        partition,
-        np.concatenate([nothing, *(part.offsets for part in parts)]),
-        np.concatenate([nothing, *(part.timestamps for part in parts)]),
-        [key for part in parts for key in part.keys],
-        [value for part in parts for value in part.values],
-        headers,
-    )

@@ -107,12 +107,6 @@ class TopicOffsets:
         """Numbers of the topic's partitions. Raises TopicNotFound, BrokerUnavailable."""
         return sorted(self._metadata(topic).topics[topic].partitions)
 
-    def watermarks(self, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
-        """Low and high watermark by partition. Raises TopicNotFound, BrokerUnavailable."""
-        low = self._offsets_at(topic, partitions, _EARLIEST)
-        high = self._offsets_at(topic, partitions, _LATEST)
-        return {partition: (low[partition], high[partition]) for partition in partitions}
-
     def at_time(self, topic: str, milliseconds: int) -> dict[int, int]:
         """The first offset of each partition whose record is not older; the high watermark if there is none.
 
@@ -146,10 +140,7 @@ class TopicOffsets:
             raise unavailable(self.settings, f"no description of topic {topic} in {self._timeout:g} seconds") from error
         if isinstance(description, confluent_kafka.KafkaException):
             raise translate(description.args[0], self.settings, topic) from description
-        found = description.topic_id
-        if found is None or not (found.get_most_significant_bits() or found.get_least_significant_bits()):
-            return surrogate
-        return str(found)
+        return _id_of(description) or surrogate
 
     def _metadata(self, topic: str) -> ClusterMetadata:
         metadata: ClusterMetadata = self._with_retries(
@@ -188,13 +179,17 @@ class TopicOffsets:
             time.sleep(0.1)
 
 
+def _id_of(description: Any) -> str:
+    """The topic's id, empty if the broker has none."""
+    own = description.topic_id
+    return str(own) if own is not None and (own.get_most_significant_bits() or own.get_least_significant_bits()) else ""
+
+
 def _first_error(answer: object) -> confluent_kafka.KafkaError | None:
     places = answer if isinstance(answer, list) else []
     return next((place.error for place in places if place.error is not None), None)
 
 
-_EARLIEST, _LATEST = -2, -1
-_MOCK_CLUSTER = "mockCluster"
 _WHOLE = 10.0
 """Seconds after which a topic that does not grow is looked at whole: it may have new partitions, or be another one."""
 
@@ -323,9 +318,8 @@ class TopicWatermarks:
         for topic, description in describe_topics(self._admin, topics, self._timeout).items():
             if isinstance(description, confluent_kafka.KafkaException):
                 continue
-            own = description.topic_id
-            if own is not None and (own.get_most_significant_bits() or own.get_least_significant_bits()):
-                found[topic] = str(own), sorted(p.id for p in description.partitions)
+            if own := _id_of(description):
+                found[topic] = own, sorted(p.id for p in description.partitions)
         return found
 
     def _offsets(self, places: _Places, when: int) -> dict[str, dict[int, int]]:

@@ -4,6 +4,6 @@ Each keeps the promises of its protocol in `ch_sink.ports`, including those abou
 """
 
 from ch_sink.memory.ledger import MemoryLedger
-from ch_sink.memory.stores import MemoryGroup, MemoryHandover, MemoryPending
+from ch_sink.memory.stores import MemoryHandover, MemoryPending
 
-__all__ = ["MemoryGroup", "MemoryHandover", "MemoryLedger", "MemoryPending"]
+__all__ = ["MemoryHandover", "MemoryLedger", "MemoryPending"]

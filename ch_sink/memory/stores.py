@@ -1,6 +1,6 @@
-"""Handed-over values, waiting records and committed offsets of one stream in memory."""
+"""Handed-over values and waiting records of one stream in memory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,26 +90,3 @@ class MemoryPending:
 
     def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
         return sorted(o for o in self.resolved.get((topic_id, partition), set()) if first <= o < end)
-
-
-class MemoryGroup:
-    """A consumer group that accepts every commit."""
-
-    def __init__(self) -> None:
-        self.committed: dict[int, int] = {}
-        self._asked: Callable[[], None] | None = None
-
-    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
-        """See GroupOffsets.commit."""
-        asked, self._asked = self._asked, None
-        if asked is not None:
-            asked()
-        self.committed.update(ends)
-
-    def last_committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """See GroupOffsets.last_committed."""
-        return {p: self.committed[p] for p in partitions if p in self.committed}
-
-    def before_commit(self, topic: str, partitions: Sequence[int], notice: Callable[[dict[int, int]], None]) -> None:
-        """See GroupOffsets.before_commit."""
-        self._asked = lambda: notice(self.last_committed(topic, partitions))

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ch_sink.model.change import Skipped
-
 DEDUPLICATED = ("redelivered", "superseded", "repeated")
 """Kinds of changes that were applied before, or are older than what is stored."""
 
@@ -42,6 +40,8 @@ class Counts:
     @property
     def skipped(self) -> dict[str, int]:
         """Records that change no row, by kind."""
+        from ch_sink.model.change import Skipped  # loads pyarrow, which help and completion do without
+
         return {str(kind): self.kinds[kind] for kind in Skipped if self.kinds[kind]}
 
     @property

@@ -150,6 +150,8 @@ class TopicState:
     topic_id: str
     low: dict[int, int]
     high: dict[int, int]
+    whole: bool = True
+    """These are all partitions of the topic; else it may have others."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

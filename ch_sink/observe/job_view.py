@@ -20,6 +20,8 @@ _CAUGHT_UP = 5.0
 """A lag that is read within so many seconds, or that a job which was live has had for less, is not a backlog."""
 _UNREAD = ("paused", "stopped", "waiting")
 """States of streams that read nothing now."""
+_MINUTE = 60.0
+"""Seconds from one line of the log to the next, if nothing changes."""
 _SELDOM = 30
 """How many times as long as a look at the job takes passes at least from one to the next."""
 
@@ -139,8 +141,8 @@ class JobWatch:
 class Lines:
     """Writes the job in one line to the log: when what it does changes, and every minute."""
 
-    def __init__(self, look: Callable[[], JobView], *, every: float = 60.0, step: float = 1.0) -> None:
-        self._look, self._every, self._step = look, every, step
+    def __init__(self, look: Callable[[], JobView]) -> None:
+        self._look = look
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ch_sink lines", daemon=True)
 
@@ -164,13 +166,13 @@ class Lines:
                 minutes.add(view)
             if seen.doing and now != kind:
                 log.info("%s", seen.doing)
-            elif not seen.doing and (now != kind or view.time - said >= self._every):
+            elif not seen.doing and (now != kind or view.time - said >= _MINUTE):
                 log.info("%s", minutes.add(view).line())
-            if now != kind or view.time - said >= self._every:
+            if now != kind or view.time - said >= _MINUTE:
                 said = view.time
             kind = now
             # Views of thousands of streams take a while, in which the job does not get on.
-            if self._end.wait(max(self._step, min(_SELDOM * (time.monotonic() - began), self._every))):
+            if self._end.wait(max(1.0, min(_SELDOM * (time.monotonic() - began), _MINUTE))):
                 return
 
 

@@ -68,6 +68,13 @@ def sequence(
         return _stated(batch, state, rules)
     work = Work(batch, records, rules.unique_inner, rules.drop_repeats, trace)
     by_position = rules.strategy == "source_position"
+    if len(batch) and state.uncounted and rules.strategy == "kafka_offset" and records.partition:
+        raise StreamFailed(
+            f"partition {records.partition} of {records.topic}: Kafka offsets order the changes, within one partition "
+            "only, and without brokers it is unknown which changes of others are unread",
+            hint="Name the brokers (kafka.bootstrap.servers). If the stream has applied changes without them, set "
+            "topic_recreated: restart as well, since the topic has another id then.",
+        )
     if len(batch):  # a chunk without events says nothing about its source
         state = state.under(rules.strategy).met(batch.source_name[c] for c in np.unique(batch.source_code).tolist())
     sources: dict[str, SourceState] = {}

@@ -52,6 +52,8 @@ class State:
     """The same of keys whose former row has left since, while that transaction goes on."""
     alone: bool = False
     """The topic has only this partition, so truncates cannot arrive on another one."""
+    uncounted: bool = False
+    """Nothing says how many partitions the topic has, and which changes of others are unread."""
     strategy: str = ""
     """The version strategy of the last events; empty before the first."""
     profile: TopicProfile = UNREAD

@@ -191,9 +191,11 @@ def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: T
     expect_one_source(source, order.state.names, int(batch.offset[event]))
     if not state.alone and order.state.strategy != "source_position":
         raise StreamFailed(
-            f"the truncate at offset {int(batch.offset[event])} cannot be applied: the topic has several "
-            f"partitions, and versions by {order.state.strategy} do not order them against each other",
-            hint="Set truncate: ignore, or use a topic with one partition.",
+            f"the truncate at offset {int(batch.offset[event])} cannot be applied: the topic "
+            f"{'may have' if state.uncounted else 'has'} several partitions, and versions by {order.state.strategy} do "
+            "not order them against each other",
+            hint="Set truncate: ignore, or use a topic with one partition"
+            + (", and name the brokers (kafka.bootstrap.servers)." if state.uncounted else "."),
         )
     inner = (int(batch.inner[event, 0]) << 64) | int(batch.inner[event, 1])
     version = to_int(order.version, event)

@@ -66,7 +66,7 @@ def merge_chunk(
         raise StreamFailed(
             f"the records of {records.topic} carry no key, so changes of a row may be in any of its partitions, and "
             f"{target.table.engine.name} cannot store a row whose delete was read before it",
-            hint="Use a topic of one partition, or ReplacingMergeTree (`ch_sink init --engine replacing`).",
+            hint="Use a topic of one partition, or a table with `engine: replacing`.",
         )
     scope = target.scope(batch, source)
     resolved = resolve(

@@ -14,11 +14,11 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.pipeline.guards import Decoders, Fencing, InFlight, Stages
 from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Applied, BatchDecoder, Changed, Known, Plan, Ports, StreamName
-from ch_sink.pipeline.releasing import Releases, Releasing
+from ch_sink.pipeline.releasing import Releasing
 from ch_sink.pipeline.storing import Storing
 from ch_sink.pipeline.target import Target
 from ch_sink.pipeline.waiting import WaitingChanges
-from ch_sink.ports import DeadLetters, Pending, TableWriter
+from ch_sink.ports import DeadLetters, Pending, TableWriter, TaskLedger
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Stores:
     writer: TableWriter
     dead_letters: DeadLetters
     pending: Pending | None = None
-    releases: Releases | None = None
+    releases: TaskLedger | None = None
     """Where a group of waiting records is recorded before its changes are stored. Which records can be released depends
     on the moment; after a kill the recorded group is released again, so that its inserts have the same tokens."""
     progress: Callable[[Applied], None] | None = None

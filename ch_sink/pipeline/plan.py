@@ -9,6 +9,7 @@ The Spark task, the tests and the benchmarks all call it.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,7 @@ def plan(
     """
     known = known or Known()
     profile = decoder.learn(records, state.profile, ports.history)
+    target.expect_key(profile.key_columns)
     batch = decoder.decode(records, profile, waited=known.assigned is not None)
     first = int(records.offsets[0]) if len(records) else 0
     lacking = new_columns(batch, target, target.stored_key(profile.key_columns), first)
@@ -187,21 +189,16 @@ class _WithChunk:
         return join_records([self.history.before(int(self.records.offsets[0]), limit), own])
 
 
+_BY_EVENT = ("keep", "epoch", "commit", "transaction", "version", "leaving")
+"""Arrays of `Sequenced` with a value for each event."""
+
+
 def _joined(orders: list[Sequenced]) -> Sequenced:
     """The order of consecutive events."""
     if len(orders) == 1:
         return orders[0]
-    last = orders[-1]
-    joined = replace(
-        last,
-        keep=np.concatenate([o.keep for o in orders]),
-        epoch=np.concatenate([o.epoch for o in orders]),
-        commit=np.concatenate([o.commit for o in orders]),
-        transaction=np.concatenate([o.transaction for o in orders]),
-        version=np.concatenate([o.version for o in orders]),
-        leaving=np.concatenate([o.leaving for o in orders]),
-        steps=[step for o in orders for step in o.steps],
-    )
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(o, name) for o in orders]) for name in _BY_EVENT}
+    joined = replace(orders[-1], **arrays, steps=[step for o in orders for step in o.steps])
     for order in orders[:-1]:
         joined.skipped.update(order.skipped)
     return joined
@@ -209,13 +206,4 @@ def _joined(orders: list[Sequenced]) -> Sequenced:
 
 def events_before(order: Sequenced, count: int) -> Sequenced:
     """The order of the first ``count`` events; its state is the one after all events."""
-    part = slice(0, count)
-    return replace(
-        order,
-        keep=order.keep[part],
-        epoch=order.epoch[part],
-        commit=order.commit[part],
-        transaction=order.transaction[part],
-        version=order.version[part],
-        leaving=order.leaving[part],
-    )
+    return replace(order, **{name: getattr(order, name)[:count] for name in _BY_EVENT})

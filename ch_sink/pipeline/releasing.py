@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Protocol
 
 import numpy as np
 
@@ -20,19 +19,7 @@ from ch_sink.pipeline.guards import Decoders, MissingAsUnknown
 from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Applied, Known, Plan, Ports
 from ch_sink.pipeline.storing import Storing, awaited_hand_overs
-from ch_sink.ports import AppliedSwap, Pending, PendingRecord, ReleaseGroup
-
-
-class Releases(Protocol):
-    """Where groups of waiting records are recorded (`TaskLedger`)."""
-
-    def put_release(self, group: ReleaseGroup) -> None:
-        """Record a group before its changes are stored."""
-        ...
-
-    def last_release(self, topic_id: str, partition: int) -> ReleaseGroup | None:
-        """The last group of the partition."""
-        ...
+from ch_sink.ports import AppliedSwap, Pending, PendingRecord, ReleaseGroup, TaskLedger
 
 
 class Releasing:
@@ -44,7 +31,7 @@ class Releasing:
         decoders: Decoders,
         storing: Storing,
         pending: Pending,
-        releases: Releases | None,
+        releases: TaskLedger | None,
         *,
         deadline: float,
         clock: Callable[[], float],

@@ -12,6 +12,7 @@ from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy
 from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import STATED, Source
+from ch_sink.table.checks import expect_key
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
 from ch_sink.types.chtype import parse_type
@@ -75,6 +76,10 @@ class Target:
         """Source columns outside the key that decide the place of a row: its sorting key and partition."""
         mine = {c.name for c in self.table.source_columns}
         return tuple(sorted(self.table.deciding_columns(key) & mine))
+
+    def expect_key(self, key: Sequence[str]) -> None:
+        """Raises TableError if the table cannot keep rows of different keys apart. ``key``: the source's columns."""
+        expect_key(self.table, self.stored_key(key))
 
     def expect_still_rows(self, key: tuple[str, ...]) -> None:
         """Raises StreamFailed if rows can leave their places where versions are times: those of one time tie."""

@@ -11,10 +11,9 @@ from prometheus_client.registry import Collector
 
 from ch_sink import __version__
 from ch_sink.observe.job_view import Live
-from ch_sink.observe.stream import StreamSummary, StreamView
+from ch_sink.observe.stream import STATES, StreamSummary, StreamView
 from ch_sink.serve.listener import Address, Answer, Listener, Request
 
-STATES = ("opening", "running", "idle", "waiting", "stopped", "paused", "done")
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
@@ -85,7 +84,6 @@ class _Streams(Collector):
         info = InfoMetricFamily("ch_sink", "Versions of the sink and of the server")
         info.add_metric([], {"version": __version__, "clickhouse_version": self._server_version()})
         yield info
-        yield _states(streams)
         yield from _gauges(streams, time.time())
         for name, text, value in _COUNTERS:
             found = CounterMetricFamily(f"ch_sink_{name}", text, labels=("stream", "table"))
@@ -116,49 +114,43 @@ _COUNTERS: Sequence[tuple[str, str, Callable[[StreamSummary], float]]] = (
 )
 
 
-def _states(streams: Sequence[StreamView]) -> Metric:
-    found = GaugeMetricFamily(
-        "ch_sink_stream_state", "1 for the state of the stream, else 0", labels=("stream", "state")
-    )
-    for stream in streams:
-        for state in dict.fromkeys((*STATES, stream.standing.state)):
-            found.add_metric((stream.stream, state), float(stream.standing.state == state))
-    return found
+_GAUGES: Sequence[tuple[str, str, Callable[[StreamView, float], float | None]]] = (
+    ("lag_records", "Offsets still to read", lambda s, _: s.summary.lag),
+    ("lag_seconds", "Age of the newest change applied, 0 if all are", lambda s, now: s.behind(now)),
+    (
+        "newest_change_timestamp_seconds",
+        "Source time of the newest change applied",
+        lambda s, _: s.summary.counts.source_time / 1000 or None,
+    ),
+    ("waiting_changes", "Changes that wait for the other half of a key change", lambda s, _: s.summary.waiting),
+    (
+        "equal_up_to_timestamp_seconds",
+        "Begin of the newest comparison that found the table equal to its source",
+        lambda s, _: s.compared.equal_up_to if s.compared is not None else None,
+    ),
+    (
+        "differing_rows",
+        "Rows that the newest comparison found to differ",
+        lambda s, _: s.compared.differences if s.compared is not None else None,
+    ),
+)
+"""Name, text and value, None if it is not known; the value also of the moment in seconds since 1970."""
 
 
 def _gauges(streams: Sequence[StreamView], now: float) -> Iterator[Metric]:
-    lag = GaugeMetricFamily("ch_sink_lag_records", "Offsets still to read", labels=("stream",))
-    behind = GaugeMetricFamily(
-        "ch_sink_lag_seconds", "Age of the newest change applied, 0 if all are", labels=("stream",)
-    )
-    newest = GaugeMetricFamily(
-        "ch_sink_newest_change_timestamp_seconds", "Source time of the newest change applied", labels=("stream",)
-    )
-    waiting = GaugeMetricFamily(
-        "ch_sink_waiting_changes", "Changes that wait for the other half of a key change", labels=("stream",)
-    )
-    upto = GaugeMetricFamily(
-        "ch_sink_equal_up_to_timestamp_seconds",
-        "Begin of the newest comparison that found the table equal to its source",
-        labels=("stream",),
-    )
-    differing = GaugeMetricFamily(
-        "ch_sink_differing_rows", "Rows that the newest comparison found to differ", labels=("stream",)
-    )
+    for name, text, value in _GAUGES:
+        found = GaugeMetricFamily(f"ch_sink_{name}", text, labels=("stream",))
+        for stream in streams:
+            if (figure := value(stream, now)) is not None:
+                found.add_metric((stream.stream,), figure)
+        yield found
     offset = GaugeMetricFamily("ch_sink_next_offset", "Offset that is read next", labels=("stream", "partition"))
+    state = GaugeMetricFamily(
+        "ch_sink_stream_state", "1 for the state of the stream, else 0", labels=("stream", "state")
+    )
     for stream in streams:
-        seen = stream.summary
-        for partition, number in dict(seen.offsets).items():
+        for partition, number in dict(stream.summary.offsets).items():
             offset.add_metric((stream.stream, str(partition)), number)
-        if seen.lag is not None:
-            lag.add_metric((stream.stream,), seen.lag)
-        seconds = stream.behind(now)
-        if seconds is not None:
-            behind.add_metric((stream.stream,), seconds)
-        if seen.counts.source_time:
-            newest.add_metric((stream.stream,), seen.counts.source_time / 1000)
-        waiting.add_metric((stream.stream,), seen.waiting)
-        if stream.compared is not None:
-            upto.add_metric((stream.stream,), stream.compared.equal_up_to)
-            differing.add_metric((stream.stream,), stream.compared.differences)
-    yield from (lag, behind, newest, waiting, offset, upto, differing)
+        for name in STATES:
+            state.add_metric((stream.stream, name), float(stream.standing.state == name))
+    yield from (offset, state)

@@ -7,13 +7,13 @@ application, no executor is left. So Spark is asked to run a task of one row. If
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ch_sink.config import Config
 from ch_sink.errors import ChSinkError, SparkLost
-from ch_sink.spark.session import JvmStart, build_application, cause, disconnect
+from ch_sink.spark.session import JvmStart, build_session, cause, disconnect
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.process import Stop, Stopped
 
@@ -42,9 +42,9 @@ _PROBE_LOOK = 0.2
 class Application:
     """Runs tasks on Spark. PySpark is imported when it is needed: a stream that cannot be opened is reported first."""
 
-    def __init__(self, settings: Sequence[Config], master: str | None, started: JvmStart | None, stop: Stop) -> None:
-        """``settings``: configurations whose section ``spark`` holds for the session; at least one."""
-        self._settings, self._master, self._started, self._stop = settings, master, started, stop
+    def __init__(self, conf: Mapping[str, str], master: str | None, started: JvmStart | None, stop: Stop) -> None:
+        """``conf``: Spark's properties, as ``started`` has them if it is given."""
+        self._conf, self._master, self._started, self._stop = conf, master, started, stop
         self._configs: dict[str, str] = {}
         self._lock, self._counting = threading.Lock(), threading.Lock()
         self._executor: SparkExecutor | None = None
@@ -200,7 +200,7 @@ class Application:
 
     def _begin(self) -> None:
         """Start Spark. Raises ChSinkError, Stopped, or what Spark raises."""
-        session = build_application(self._settings, self._master, started=self._started, stop=self._stop)
+        session = build_session("ch_sink", self._master, self._conf, started=self._started, stop=self._stop)
         from ch_sink.spark.executor import SparkExecutor
 
         self._executor = SparkExecutor(session, self._configs)  # so that it can be cancelled

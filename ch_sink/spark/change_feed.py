@@ -9,7 +9,7 @@ from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP, added_type
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Op
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.spark.change_rows import BUCKETS, ChangeRows, bucket, expect_served, expect_stated_versions
+from ch_sink.spark.change_rows import BUCKETS, ChangeRows, bucket, expect_served, expect_stated_versions, quoted
 from ch_sink.spark.foreach_batch import Given, applied, with_hints
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.stream.tasks import Execute
@@ -30,13 +30,13 @@ OPS = {
 FEED = ("_change_type", "_commit_version", "_commit_timestamp", "_change_ordinal", "_commit_snapshot_id")
 """Columns that Delta's change feed and Iceberg's changelog add to the table's own."""
 _NUMBERS = {
-    "timestamp": "unix_micros(`{0}`)",
+    "timestamp": "unix_micros({0})",
     # Counted as if in UTC, field by field: a cast to timestamp reads the session's time zone, which differs between
     # sessions, and in which two times of one day may be the same moment.
-    "timestamp_ntz": "unix_date(date(`{0}`)) * 86400000000 + hour(`{0}`) * 3600000000 + minute(`{0}`) * 60000000"
-    " + bigint(extract(SECOND FROM `{0}`) * 1000000)",
-    "date": "unix_date(`{0}`)",
-    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "bigint(`{0}`)"),
+    "timestamp_ntz": "unix_date(date({0})) * 86400000000 + hour({0}) * 3600000000 + minute({0}) * 60000000"
+    " + bigint(extract(SECOND FROM {0}) * 1000000)",
+    "date": "unix_date({0})",
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "bigint({0})"),
 }
 """SQL of the number that orders changes, by the type of ``sequence_by`` in Spark."""
 
@@ -136,7 +136,7 @@ class Changes:
     def _work(
         self, stream: FrameStream, known: Known, rows: "DataFrame", found: Mapping[int, tuple[int, int]]
     ) -> tuple[Mapping[int, Span], Execute]:
-        expect_served(stream.table, self._keys)
+        expect_served(stream.table, self._keys, dict(rows.dtypes))
         if self._adds:
             _expect_addable(stream.table, dict(rows.dtypes))
         expect_stated_versions(stream.table, stream.highest_version)
@@ -153,7 +153,7 @@ class Changes:
         """
         if not self._ignored_nulls:
             return
-        keys = [f"`{key}`" for key in self._keys]
+        keys = [quoted(key) for key in self._keys]
         found = (
             rows.selectExpr(*keys, NUMBER, OP, f"to_json(struct(*)) AS {_ROW}")
             .distinct()
@@ -191,11 +191,11 @@ class Changes:
                 raise ConfigError(f"except_column_list has {name}, which is one of the keys", hint="Keep it.")
         expect_ordered(self._sequence_by, kind := types[self._sequence_by])
         hidden = {*self._left_out, *FEED, self._op} - set(self._keys)
-        kept = [f"`{name}`" for name in types if name not in hidden]
+        kept = [quoted(name) for name in types if name not in hidden]
         return frame.selectExpr(
             *kept,
             f"{bucket(self._keys)} AS {BUCKET}",
-            f"{_NUMBERS[kind].format(self._sequence_by)} AS {NUMBER}",
+            f"{_NUMBERS[kind].format(quoted(self._sequence_by))} AS {NUMBER}",
             f"{self._code()} AS {OP}",
         )
 
@@ -204,7 +204,7 @@ class Changes:
             stored = f"int({int(Op.UPDATE)})"
             return f"if(coalesce({self._deletes}, false), {int(Op.DELETE)}, {stored})" if self._deletes else stored
         cases = " ".join(f"WHEN '{word}' THEN {int(code)}" for word, code in self._words().items())
-        return f"CASE lower(`{self._op}`) {cases} END"
+        return f"CASE lower({quoted(self._op)}) {cases} END"
 
     def _words(self) -> dict[str, Op]:
         """The words of ``op``.

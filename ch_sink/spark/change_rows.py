@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup
 from ch_sink.config import Config
-from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP, RowDecoder, Rows
+from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP, RowDecoder, Rows, added_type
 from ch_sink.discovery.wiring import client_of
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Records
@@ -29,6 +29,9 @@ from ch_sink.spark.frame_tasks import Batches, FrameTasks, changed_meanwhile
 from ch_sink.stream.run_task import OpenPorts, TaskPorts
 from ch_sink.stream.tasks import RangeTask, Task
 from ch_sink.table.model import TargetTable
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import kept_apart
+from ch_sink.types.sql import quote
 from ch_sink.wiring.tasks import task_ports
 
 if TYPE_CHECKING:
@@ -45,7 +48,12 @@ _ENGINE = "Use ENGINE = ReplacingMergeTree(_version, _is_deleted) with _version 
 
 def bucket(keys: Sequence[str]) -> str:
     """SQL of a row's bucket."""
-    return f"int(pmod(xxhash64({', '.join(f'`{key}`' for key in keys)}), {BUCKETS}))"
+    return f"int(pmod(xxhash64({', '.join(map(quoted, keys))}), {BUCKETS}))"
+
+
+def quoted(name: str) -> str:
+    """A column's name in Spark's SQL, whatever characters it has."""
+    return f"`{name.replace('`', '``')}`"
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class ChangeRows:
     def of(self, frame: "DataFrame") -> FrameTasks:
         """Runs tasks on the rows of this DataFrame."""
         rows = {bucket: span.rows for bucket, span in self.spans.items()}
-        return FrameTasks(frame, BUCKET, (NUMBER, *self.keys, OP), rows, self.config, self)
+        return FrameTasks(frame, BUCKET, (NUMBER, *map(quoted, self.keys), OP), rows, self.config, self)
 
     def repeats(self, task: RangeTask) -> bool:
         """Whether some of the rows may have come before, in whatever batch."""
@@ -133,8 +141,11 @@ def _chunk(task: RangeTask, rows: pa.Table, first: int, keys: tuple[str, ...]) -
     return Chunk(first, end, Records(task.topic, task.partition, offsets, times, texts, Rows(rows)))
 
 
-def expect_served(table: TargetTable, keys: Sequence[str]) -> None:
-    """Raises ConfigError for a table in which rows of late and repeated batches cannot be distinguished."""
+def expect_served(table: TargetTable, keys: Sequence[str], kinds: Mapping[str, str]) -> None:
+    """Raises ConfigError for a table in which rows of late and repeated batches cannot be distinguished, or two keys.
+
+    ``kinds``: type of each column in Spark.
+    """
     place = table.qualified
     if table.engine.version_column is None or table.engine.is_deleted_column is None:
         raise ConfigError(
@@ -150,9 +161,17 @@ def expect_served(table: TargetTable, keys: Sequence[str]) -> None:
             hint="Sort and partition it by keys only: a row that comes late would not find the one it belongs to.",
         )
     for key in keys:
-        if table.column(key) is None:
+        column = table.column(key)
+        if column is None:
             raise ConfigError(
                 f"{place} has no column {key!r}, which is one of the keys", hint="Add it, or name others."
+            )
+        natural, target = added_type(kinds[key]), parse_type(column.type).bare
+        if natural is None or not kept_apart(parse_type(natural).bare, target, text=kinds[key] == "string"):
+            better = f", or create the table with {quote(key)} {parse_type(natural).bare}" if natural else ""
+            raise ConfigError(
+                f"column {key!r}: keys of type {kinds[key]} that differ can be one value of {column.type}",
+                hint=f"Cast it in the DataFrame to what identifies a row{better}.",
             )
 
 

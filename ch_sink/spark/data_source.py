@@ -124,7 +124,7 @@ def _plan(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> 
                     hint="Name columns of the DataFrame in keys, sequence_by, op and except_column_list.",
                 )
         expect_ordered(plan.sequence_by, kinds[plan.sequence_by])
-        expect_served(plan.table, keys)
+        expect_served(plan.table, keys, kinds)
         return plan
 
 

@@ -8,14 +8,14 @@ at all; its fingerprint in the ledger says where it ended, so that rows of anoth
 stored (`StreamSettings.ends_vary`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ch_sink.errors import ConfigError, DataLoss
+from ch_sink.errors import ConfigError, DataLoss, StreamFailed
 from ch_sink.model.values import TopicState
-from ch_sink.stream.batch_plan import OffsetRange
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.ports import StreamPorts, StreamSettings
+from ch_sink.stream.partition_states import States
+from ch_sink.stream.ports import NoGroup, StreamPorts, StreamSettings
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.model import TargetTable
 
@@ -35,23 +35,12 @@ class Known:
 
     topic_id: str
     high: Mapping[int, int] | None = None
-    """Watermarks of all partitions, None if no broker is known: then more records may follow at any time."""
+    """Watermarks of all partitions, read after the batch was cut.
+
+    None if no broker is known: then the topic may have more records, and more partitions, than a batch shows.
+    """
     holds: Callable[[int, int, int], bool] = lambda _partition, _first, _end: True
     """Whether the topic has, or had, records in the offsets [first, end) of a partition; compacted ones are gaps."""
-
-
-class NoGroup:
-    """No consumer group: Spark keeps the offsets of its readers itself."""
-
-    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
-        del topic, ends
-
-    def last_committed(self, topic: str, partitions: object) -> dict[int, int]:
-        del topic, partitions
-        return {}
-
-    def before_commit(self, topic: str, partitions: object, notice: object) -> None:
-        del topic, partitions, notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +49,11 @@ class _Given:
 
     topic_id: str
     partitions: int
+    whole: bool
 
     def state(self, topic: str) -> TopicState:
         nothing = dict.fromkeys(range(self.partitions), 0)
-        return TopicState(topic, self.topic_id, nothing, nothing)
+        return TopicState(topic, self.topic_id, nothing, nothing, self.whole)
 
 
 class FrameStream:
@@ -88,7 +78,7 @@ class FrameStream:
                 "and a table of its own.",
             )
         more = {*self.progress(known), *(known.high or ())}
-        given = _Given(known.topic_id, max(partitions, max(more, default=-1) + 1))
+        given = _Given(known.topic_id, max(partitions, max(more, default=-1) + 1), known.high is not None)
         made = Coordinator(self.settings, replace(self._ports, topics=given))
         self._coordinator = made
         made.open()
@@ -122,34 +112,52 @@ class FrameStream:
             self._coordinator.close()
 
     def apply(self, known: Known, spans: Mapping[int, Span], execute: Execute) -> None:
-        """Apply what of the batch is new.
+        """Apply what of the batch is new, all of it.
 
         Raises:
             DataLoss: records between the ledger's offsets and the batch's are missing.
+            StreamFailed: keys have moved to partitions that were added, and older changes of them may be unread.
             ChSinkError: as the coordinator does; the batch can be applied again.
         """
         coordinator = self._coordinator
         assert coordinator is not None
-        state, ceiling = self._state(known, spans)
-        while True:
-            planned = coordinator.plan(state, None, ceiling)
-            ranges = [replace(r, end=min(r.end, ceiling[r.partition])) for r in planned]
-            ranges = [r for r in ranges if r.start < r.end]
-            if planned and not ranges:
-                ranges = self._beside(planned, state, ceiling)
-            if not ranges:
-                return
-            coordinator.run_batch(ranges, execute)
+        reached = self.progress(known)
+        state, ceiling = self._state(known, spans, reached)
+        if reached:
+            for p in spans.keys() - reached.keys():
+                coordinator.states.begin(p, state.low[p])
+        for ends in self._in_order(coordinator.states, known, reached, ceiling):
+            while ranges := coordinator.plan(state, None, ends):
+                coordinator.run_batch(ranges, execute)
 
-    def _beside(self, begun: list[OffsetRange], state: TopicState, ceiling: Mapping[int, int]) -> list[OffsetRange]:
-        """What the batch has besides ranges that were begun and lie beyond it."""
-        reached = self._ports.ledger.progress(state.topic_id)
-        mine = ceiling.keys() - {r.partition for r in begun}
-        return [
-            OffsetRange(state.topic, state.topic_id, p, reached[p], ceiling[p], 0, state.high[p])
-            for p in sorted(mine)
-            if reached[p] < ceiling[p]
-        ]
+    def _in_order(
+        self, states: States, known: Known, reached: Mapping[int, int], ceiling: Mapping[int, int]
+    ) -> Iterator[Mapping[int, int]]:
+        """The ends of the batch; those of the former partitions first, if keys have moved from them to added ones.
+
+        Where positions order the changes, those of all partitions compare. Kafka offsets order them within a partition
+        only: what the former ones had before must be read first, and everything behind it belongs to the next epoch.
+        Keys have moved to added partitions only if their number was multiplied; else no record shows where that began.
+
+        Raises StreamFailed.
+        """
+        former, now = states.partitions, len(known.high or ())
+        if known.high and former < now and states.ordered_by_offset is False:
+            states.add_partitions(now, drained=False)
+        elif known.high and former < now and (now % former or max(ceiling) >= former):
+            ends = reached if now % former else ceiling
+            at = {p: (ends.get(p, 0), known.high[p]) for p in range(former)}
+            if unread := [p for p, (end, high) in at.items() if end < high and known.holds(p, end, high)]:
+                raise StreamFailed(
+                    f"topic {self.settings.topic} has {now} partitions instead of {former}, and changes that partition "
+                    f"{unread[0]} got before may be unread: keys have moved, and Kafka offsets order them within one "
+                    "partition only",
+                    hint="Stop this query, let `ch_sink run` with the same configuration catch up (it reads the former "
+                    "partitions first, and says if it cannot), and start the query again: it skips what was applied.",
+                )
+            yield {p: end for p, end in ceiling.items() if p < former}
+            states.add_partitions(now)
+        yield ceiling
 
     def _expect_applied(self, topic_id: str, partition: int, offset: int) -> None:
         """Raises DataLoss for a record below the ledger's offsets that was never applied: the stream began above it."""
@@ -162,9 +170,10 @@ class FrameStream:
                 "on_data_loss: continue leaves these records out; a separate stream and table take all of them.",
             )
 
-    def _state(self, known: Known, spans: Mapping[int, Span]) -> tuple[TopicState, dict[int, int]]:
+    def _state(
+        self, known: Known, spans: Mapping[int, Span], reached: Mapping[int, int]
+    ) -> tuple[TopicState, dict[int, int]]:
         """What the batch shows of the topic, and where the batch ends, by partition."""
-        reached = self.progress(known)
         low, ceiling = dict(reached), dict(reached)
         for p, span in spans.items():
             at = reached.get(p, span.first)
@@ -185,4 +194,4 @@ class FrameStream:
         high = {
             p: max(end, known.high.get(p, end)) if known.high is not None else end + 1 for p, end in ceiling.items()
         }
-        return TopicState(self.settings.topic, known.topic_id, low, high), ceiling
+        return TopicState(self.settings.topic, known.topic_id, low, high, whole=False), ceiling

@@ -67,13 +67,16 @@ class FrameTasks:
         """Run the tasks on the executors; returns their outcomes, and the rows of small ones within the byte limit."""
         # Those of all small ranges are in one task of Spark, which sees how much they are together.
         part = f"IF({self.by} IN ({_listed(small)}), -1, {self.by})" if small else self.by
+        # Spark's mapInArrow cannot take a column whose name has a dot or a backtick.
+        plain = [f"c{place}" for place in range(len(self.frame.columns))]
         rows = (
             self.frame.where(f"{self.by} IN ({_listed(tasks)})")
             .selectExpr("*", f"{part} AS {_PART}")
             .repartition(len(tasks) - len(small) + bool(small), _PART)
             .sortWithinPartitions(self.by, *self.order)
             .drop(_PART)
-            .mapInArrow(_runner(self, tasks, small, BYTES), _RESULT)
+            .toDF(*plain)
+            .mapInArrow(_runner(self, tasks, small, BYTES, self.frame.columns), _RESULT)
             .collect()
         )
         found = {int(row.partition): pickle.loads(bytes(row.result)) for row in rows}
@@ -113,9 +116,9 @@ def small_ones(tasks: Iterable[RangeTask], rows: Mapping[int, int]) -> frozenset
 
 
 def _runner(
-    given: FrameTasks, tasks: Mapping[int, RangeTask], small: frozenset[int], most: int
+    given: FrameTasks, tasks: Mapping[int, RangeTask], small: frozenset[int], most: int, names: Sequence[str]
 ) -> Callable[[Batches], Batches]:
-    """``most``: bytes of the rows of small ranges that are returned."""
+    """``most``: bytes of the rows of small ranges that are returned. ``names``: those of the columns."""
     work = {partition: pickle.dumps(task) for partition, task in tasks.items() if partition not in small}
     by, opening = given.by, given.opening
 
@@ -124,7 +127,8 @@ def _runner(
 
         context, left = TaskContext.get(), most
         attempt = context.attemptNumber() if context is not None else 0
-        for partition, group in groupby(runs(batches, by), key=lambda run: run[0]):
+        named = (pa.RecordBatch.from_arrays(batch.columns, names=list(names)) for batch in batches)
+        for partition, group in groupby(runs(named, by), key=lambda run: run[0]):
             own = (run for _, run in group)
             done: TaskResult | bytes | None
             if partition in small:

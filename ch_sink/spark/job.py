@@ -16,7 +16,7 @@ from ch_sink.observe.job_view import JobView, JobWatch, Lines, Live
 from ch_sink.observe.logs import formatter, logging_to
 from ch_sink.observe.stream import StreamSummary, progress_line
 from ch_sink.spark.application import Application
-from ch_sink.spark.session import JvmStart
+from ch_sink.spark.session import JvmStart, properties_of
 from ch_sink.stream.job import Job, JobOptions
 from ch_sink.wiring.crew import Crew, Observers
 from ch_sink.wiring.process import Stop, allow_descriptors, run_stoppable
@@ -72,7 +72,7 @@ def run_job(
     settings = list(configs) or (list(topics.usual) if topics is not None else [])
     if not settings:
         return JobEnd([], {})
-    application = Application(settings, master, started, stop)
+    application = Application(properties_of(settings), master or settings[0].spark.master, started, stop)
     address = next((config.metrics for config in settings if config.metrics), None)
     with _metrics(address, seen.live), closing(application), closing(SharedTopics()) as brokers:
         options = JobOptions(

@@ -56,26 +56,8 @@ def start_jvm(
     return started
 
 
-def start_application(
-    configs: Sequence[Config], master: str | None = None, stop: Stop | None = None
-) -> JvmStart | None:
-    """Start the JVM for an application of these streams, as ``build_application`` connects to it."""
-    return start_jvm("ch_sink", master or configs[0].spark.master, _all_properties(configs), stop)
-
-
-def build_application(
-    configs: Sequence[Config],
-    master: str | None = None,
-    *,
-    started: JvmStart | None = None,
-    stop: Stop | None = None,
-) -> "SparkSession":
-    """The session of an application of these streams. Where properties differ, the last configuration's hold."""
-    first = configs[0]
-    return build_session("ch_sink", master or first.spark.master, _all_properties(configs), started=started, stop=stop)
-
-
-def _all_properties(configs: Sequence[Config]) -> dict[str, str]:
+def properties_of(configs: Sequence[Config]) -> dict[str, str]:
+    """Spark's properties for an application of these streams. Where they differ, the last configuration's hold."""
     return {name: value.get_secret_value() for config in configs for name, value in config.spark.conf.items()}
 
 

@@ -80,19 +80,22 @@ class BatchPlanner:
 
         Args:
             limit: how many offsets the batch may hold; what was begun is run again whole.
-            ceiling: offsets beyond which nothing new is read, by partition; partitions without one wait.
+            ceiling: offsets beyond which nothing new is read, by partition; partitions without one wait. Nothing at all
+                is read beyond them if others cut the batch (`TopicState.whole`).
 
         Raises:
             DataLoss: records are gone that the stream has not read. ConfigError: ``start`` is not valid.
         """
         reached = self.positions(state, states)
         self._lag = {p: max(0, high - reached[p]) for p, high in state.high.items()}
-        again = [self._again(i, state, reached[p]) for p, i in sorted(self._begun.items()) if i.start <= reached[p]]
-        begun = [r for r in again if r.start < r.end]
-        if begun:
-            for r in begun:
+        cut = {} if state.whole else {p: (ceiling or {}).get(p, 0) for p in self._begun}
+        begun = sorted(self._begun.items())
+        again = [self._again(i, state, reached[p], cut.get(p, i.end)) for p, i in begun if i.start <= reached[p]]
+        left = [r for r in again if r.start < r.end]
+        if left:
+            for r in left:
                 self._lost.pop(r.partition, None)
-            return begun
+            return left
         known = reached if ceiling is None else [partition for partition in reached if partition in ceiling]
         high = {p: state.high[p] if ceiling is None else min(ceiling[p], state.high[p]) for p in known}
         ends = plan_ranges(
@@ -215,10 +218,10 @@ class BatchPlanner:
             ]
         )
 
-    def _again(self, intent: RangeIntent, state: TopicState, start: int) -> OffsetRange:
+    def _again(self, intent: RangeIntent, state: TopicState, start: int, most: int) -> OffsetRange:
         """The range of an intent from where it continues. An end that was cut off is given up with what lay there."""
         p = intent.partition
-        end = intent.end
+        end = min(intent.end, most)
         if self.settings.on_data_loss == "continue":
             end = max(start, min(end, state.high[p]))
         lost, high = self._lost.get(p, 0), state.high[p]
@@ -241,8 +244,8 @@ class AddedPartitions:
     between the former ones, and no record shows where that begins.
     """
 
-    _in_use: bool = False
-    """A new partition held a record when the topic was last looked at."""
+    _in_use: TopicState | None = None
+    """The last look at the topic, if a new partition held a record then."""
     _ends: dict[int, int] | None = None
 
     def ceiling(
@@ -273,9 +276,9 @@ class AddedPartitions:
             return None
         held = given if given is not None else state.high
         in_use = any(held.get(p, 0) > 0 for p in range(former, len(state.low)))
-        if not in_use or not (self._in_use or given is not None):
+        if not in_use or (given is None and (self._in_use is None or self._in_use is state)):
             # The ends may be older than the record that was seen: those of the next look are not.
-            self._in_use, self._ends = in_use, None
+            self._in_use, self._ends = state if in_use else None, None
             return ends
         if self._ends is None:
             self._ends = ends

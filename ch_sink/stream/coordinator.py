@@ -28,6 +28,7 @@ from ch_sink.ports import Claim, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, expect_same_columns, taken_since
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
+from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
 from ch_sink.stream.rollback import Restored, expect_entered
 from ch_sink.stream.rounds import Intend, Record, Rounds, Write, run_one
@@ -63,6 +64,8 @@ class Coordinator:
             ports.ledger, settings, lambda partitions: ports.group.last_committed(settings.topic, partitions)
         )
         self._added = AddedPartitions()
+        self.withheld = 0
+        """Offsets of added partitions that the last plan has left to later ones."""
         self._closing = ExitStack()
 
     @property
@@ -74,6 +77,11 @@ class Coordinator:
     def table(self) -> StreamTable:
         """The table that the stream fills."""
         return self._stream.table
+
+    @property
+    def states(self) -> States:
+        """What is known of the topic's partitions."""
+        return self._stream.states
 
     @property
     def waiting(self) -> Mapping[int, int]:
@@ -297,11 +305,13 @@ class Coordinator:
     def _with_added_partitions(self, state: TopicState, ceiling: Mapping[int, int] | None) -> Mapping[int, int] | None:
         """The ceiling under which the partitions are read that the topic had before it got more of them."""
         states = self._stream.states
-        former = states.partitions
-        if former < len(state.low):
+        former, self.withheld = states.partitions, 0
+        if state.whole and former < len(state.low):
             reached = self._planner.positions(state, states)
             first = self._added.ceiling(former, state, reached, ceiling, by_offset=bool(states.ordered_by_offset))
             if first is not None:
+                ends = state.high if ceiling is None else ceiling
+                self.withheld = sum(max(0, ends.get(p, 0) - reached[p]) for p in reached.keys() - first.keys())
                 return first
             states.add_partitions(len(state.low))
         return ceiling

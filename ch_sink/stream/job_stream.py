@@ -232,11 +232,11 @@ class JobStream:
         self.become(Phase.LIVE)
         self._worked()
         self.pace.due, self.reading.at_opening = -math.inf, (topic, unread)
-        self.reading.counted, self.summary.lag = topic, sum(r.end - r.start for r in unread)
+        self.reading.counted, self.summary.lag = topic, sum(r.end - r.start for r in unread) + self.withheld
 
     def begin(self, now: float, topic: TopicState, offsets: int, ranges: Sequence[OffsetRange]) -> None:
-        """A batch of these ranges begins. ``offsets``: all that there is to read in this state of the topic."""
-        pace, reading = self.pace, self.reading
+        """A batch of these ranges begins. ``offsets``: all that may be read now in this state of the topic."""
+        pace, reading, offsets = self.pace, self.reading, offsets + self.withheld
         self.busy, pace.held_until, pace.active_at, pace.clear_at = True, None, now, now
         reading.topic, reading.all_read, reading.counted, self.summary.lag = topic, True, topic, offsets
         reading.turn += 1
@@ -250,10 +250,15 @@ class JobStream:
         self.reading.all_read = not self.reading.backlog
         self.pace.due = -math.inf if self.reading.backlog else due
 
+    @property
+    def withheld(self) -> int:
+        """Offsets that its last plan has left to later ones."""
+        return self._coordinator.withheld if self._coordinator is not None else 0
+
     def rest(self, now: float, topic: TopicState) -> None:
-        """There is nothing to read in this state of the topic."""
-        self.reading.topic, self.reading.all_read, self.reading.counted = topic, True, topic
-        self.summary.lag, self.pace.clear_at = 0, now
+        """There is nothing to read in this state of the topic, or only what the next look may read."""
+        self.reading.topic, self.reading.all_read, self.reading.counted = topic, not self.withheld, topic
+        self.summary.lag, self.pace.clear_at = self.withheld, now
 
     @property
     def unattended(self) -> bool:

@@ -161,7 +161,7 @@ class OpenStream:
         ledger = self.ports.ledger
         self.topic, self.stored_version = topic, self.table.highest_version()
         epoch = self.table.highest_epoch(self.stored_version)
-        self.states = States(ledger, topic.topic_id, len(topic.low), epoch)
+        self.states = States(ledger, topic.topic_id, len(topic.low) if topic.whole else 0, epoch)
         self.reached = ledger.progress(topic.topic_id)
 
     def add_columns(self, barriers: Sequence[Barrier]) -> None:
@@ -215,7 +215,8 @@ class OpenStream:
         """Begin an execution of every partition: whatever ran there stores nothing more."""
         topic_id, ledger = self.topic.topic_id, self.ports.ledger
         former = [place for place in self.ports.pending.places() if place[0] != topic_id]
-        places = [*((topic_id, p) for p in sorted(self.topic.low)), *former]
+        mine = {*self.topic.low, *ledger.progress(topic_id)}  # partitions may have come since the topic was entered
+        places = [*((topic_id, p) for p in sorted(mine)), *former]
         return [ledger.begin(*place, self.claim, "rollups") for place in places]
 
     def expect_one_id_kind(self) -> None:

@@ -16,7 +16,7 @@ class States:
     def __init__(self, ledger: Ledger, topic_id: str, partitions: int, stored_epoch: int | None) -> None:
         """
         Args:
-            partitions: how many the topic has now; used if the ledger does not know the topic.
+            partitions: how many the topic has now, 0 if nothing says so; used if the ledger does not know the topic.
             stored_epoch: highest epoch in the table, None if it is empty.
         """
         self._ledger, self._topic_id = ledger, topic_id
@@ -56,7 +56,7 @@ class States:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the stream knows the topic to have."""
+        """How many partitions the stream knows the topic to have, 0 if nothing says so."""
         return self._partitions
 
     @property
@@ -69,14 +69,28 @@ class States:
             return None
         return "kafka_offset" in self._strategies
 
-    def add_partitions(self, partitions: int) -> None:
-        """The topic has more partitions than before. Keys may have moved between them, so all epochs rise."""
-        if partitions <= self._partitions:
+    def add_partitions(self, partitions: int, *, drained: bool = True) -> None:
+        """The topic has more partitions than before. Keys may have moved between them, so all epochs rise.
+
+        ``drained``: what the former partitions held before was read. Else positions tell what came before, within the
+        epochs as they are.
+        """
+        if not 0 < self._partitions < partitions:
             return
         self._partitions = partitions
-        top = [State.from_json(t.state).epoch for t in self._ledger.totals() if t.topic_id == self._topic_id]
-        self._epoch = max([self._epoch, *top, *(s.epoch for _, s in self._known.values())]) + 1
+        self._epoch = self._highest() + 1 if drained else self._epoch
         self._record()
+
+    def begin(self, partition: int, offset: int) -> None:
+        """A partition of which nothing was read begins at this offset, after others.
+
+        Its keys may have been in those, so it begins in the highest epoch of all.
+        """
+        self._known[partition] = (offset, State().raised_to(self._highest()))
+
+    def _highest(self) -> int:
+        top = [State.from_json(t.state).epoch for t in self._ledger.totals() if t.topic_id == self._topic_id]
+        return max([self._epoch, *top, *(s.epoch for _, s in self._known.values())])
 
     def look_up(self, at: Mapping[int, int]) -> None:
         """Ask the ledger for the states at these offsets, all at once. ``at``: partition → offset."""
@@ -98,7 +112,7 @@ class States:
         if state.profile.documents and not state.profile.id_kind and len(self._id_kinds) == 1:
             (kind,) = self._id_kinds
             state = replace(state, profile=replace(state.profile, id_kind=kind))
-        return replace(state, alone=self._partitions == 1)
+        return replace(state, alone=self._partitions == 1, uncounted=not self._partitions)
 
     def _latest(self, partition: int, offset: int) -> State:
         """The state if no range ended there (offsets were skipped, or the stream begins). Never a later offset's.

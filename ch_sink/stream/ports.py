@@ -108,6 +108,20 @@ class GroupOffsets(Protocol):
         ...
 
 
+class NoGroup:
+    """No consumer group: of a shadow table, or of records whose reader keeps its offsets itself."""
+
+    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
+        del topic, ends
+
+    def last_committed(self, topic: str, partitions: object) -> dict[int, int]:
+        del topic, partitions
+        return {}
+
+    def before_commit(self, topic: str, partitions: object, notice: object) -> None:
+        del topic, partitions, notice
+
+
 @dataclass(frozen=True, slots=True)
 class StreamPorts:
     """The external systems of one stream, as its coordinator uses them."""

@@ -20,6 +20,7 @@ Level = Literal["ok", "warn", "fail"]
 
 _WANTED_WINDOW = 10_000
 _DAY = 86_400
+ANOTHER_TABLE = "Name a new table in clickhouse.table, fill it, and exchange the two (docs/migrating.md)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,31 @@ def keyless_finding(table: TargetTable, partitions: int) -> Finding | None:
         "partitions",
         f"the topic has no keys and {partitions} partitions: {table.engine.name} cannot store a row whose delete was "
         "read before it",
-        "Use a topic of one partition, or `ch_sink init --engine replacing`.",
+        "Use a topic of one partition, or a table with `engine: replacing`.",
     )
+
+
+def key_finding(table: TargetTable, key: Sequence[str]) -> Finding | None:
+    """Why the table cannot keep rows of different keys apart; None if it can."""
+    if missing := [name for name in key if table.column(name) is None]:
+        return Finding("fail", "key", f"{table.qualified} lacks the key column {', '.join(missing)}", ANOTHER_TABLE)
+    lacking = [name for name in key if name not in table.sorting_key]
+    if not lacking or table.engine.family is Family.MERGE_TREE:
+        return None
+    return Finding(
+        "fail",
+        "sorting key",
+        f"ORDER BY ({', '.join(table.sorting_key)}) of {table.qualified} lacks the key column {', '.join(lacking)}: "
+        "the engine would merge different rows of the source",
+        f"Recreate the table with ORDER BY ({', '.join(quote(n) for n in key)}), or state that in init.order_by and "
+        "fill the table again with `ch_sink resync CONFIG --apply`.",
+    )
+
+
+def expect_key(table: TargetTable, key: Sequence[str]) -> None:
+    """Raises TableError if the table cannot keep rows of different keys apart."""
+    if (found := key_finding(table, key)) is not None:
+        raise TableError(found.detail, hint=found.remedy)
 
 
 def _version(here: Situation) -> Iterable[Finding]:
@@ -169,7 +193,6 @@ def _reserved_names(here: Situation) -> Iterable[Finding]:
 
 def _key(here: Situation) -> Iterable[Finding]:
     table = here.table
-    names = {c.name for c in table.columns}
     if not here.key:
         if here.appends:
             yield Finding("ok", "key", "none: rows are kept as a multiset")
@@ -192,23 +215,11 @@ def _key(here: Situation) -> Iterable[Finding]:
                 "fail",
                 "key",
                 f"the topic has no keys, and {table.engine.name} would merge different rows",
-                "Set key_columns, or create the table with `ch_sink init --engine append`.",
+                "Set key_columns, or set engine: append and create the table with `ch_sink init`.",
             )
         return
-    missing = [name for name in here.key if name not in names]
-    if missing:
-        yield Finding("fail", "key", f"the table lacks the key column {', '.join(missing)}")
-        return
-    lacking = [name for name in here.key if name not in table.sorting_key]
-    if lacking and not here.appends:
-        yield Finding(
-            "fail",
-            "sorting key",
-            f"ORDER BY ({', '.join(table.sorting_key)}) lacks the key column {', '.join(lacking)}: "
-            "the engine would merge different rows of the source",
-            "ClickHouse cannot add existing columns to a sorting key: recreate the table with "
-            f"ORDER BY ({', '.join(quote(n) for n in here.key)}).",
-        )
+    if (lacking := key_finding(table, here.key)) is not None:
+        yield lacking
     else:
         yield Finding("ok", "sorting key", f"({', '.join(table.sorting_key)}) contains the key ({', '.join(here.key)})")
     yield from _unfilled(here)

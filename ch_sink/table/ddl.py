@@ -8,7 +8,7 @@ server applies it after ``FINAL`` (``apply_row_policy_after_final``), and withou
 merged. The view is right always.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -253,11 +253,6 @@ def row_policies(table: str, engine: Engine, spec: TableSpec) -> list[Statement]
         spec.database, table, engine, spec.row_policy_roles, spare=spec.row_policy_except, cluster=spec.cluster
     )
     return [Statement("row policy", spec.database, policy_name(table), sql, spec.cluster is not None, table)]
-
-
-def once(statements: Iterable[Statement]) -> list[Statement]:
-    """Each statement once, at its first place: streams of one database share the sink's own tables."""
-    return list(dict.fromkeys(statements))
 
 
 def script(statements: list[Statement]) -> str:

@@ -199,18 +199,13 @@ def distributed_over(clause: EngineClause) -> DistributedOver | None:
     """
     if clause.name != "Distributed":
         return None
-    names = [_literal_or_name(text) for text in clause.arguments[:3]]
+    names = [identifier(text) if (value := string_value(text)) is None else value for text in clause.arguments[:3]]
     if len(names) < 3 or None in names:
         raise TableError(
             f"Distributed({', '.join(clause.arguments)}) does not name one local table",
             hint="Point clickhouse.table at the local table, or at a Distributed table over a named one.",
         )
     return DistributedOver(names[0] or "", names[1] or "", names[2] or "", *clause.arguments[3:4])
-
-
-def _literal_or_name(text: str) -> str | None:
-    literal = string_value(text)
-    return literal if literal is not None else identifier(text)
 
 
 def is_version_type(type_text: str) -> bool:
@@ -253,7 +248,8 @@ def to_engine(
     if family is Family.REPLACING:
         version, is_deleted = _columns(clause, arguments, 0, 2, table)
         if version is not None and is_deleted is None:
-            sign = _sign_of_replacing(columns, sign_column, table)
+            signs = {c.name for c in columns if c.type == "Int8"}
+            sign = sign_column or next((name for name in ("_sign", "sign") if name in signs), None)
     elif family is Family.COLLAPSING:
         (sign,) = _columns(clause, arguments, 1, 1, table)
         version = _version_by_name(columns)
@@ -275,12 +271,6 @@ def _columns(clause: EngineClause, arguments: list[str], least: int, most: int, 
             hint="Compare engine_full in system.tables with ClickHouse's documentation.",
         )
     return [*names, *([None] * (most - len(names)))]
-
-
-def _sign_of_replacing(columns: Sequence[Column], configured: str | None, table: str) -> str | None:
-    if configured is not None:
-        return configured
-    return next((c.name for name in ("_sign", "sign") for c in columns if c.name == name and c.type == "Int8"), None)
 
 
 def _version_by_name(columns: Sequence[Column]) -> str | None:

@@ -76,7 +76,7 @@ class Rollup:
     def columns(self) -> tuple[tuple[str, str], ...]:
         """Name and type of every stored column, those of ``by`` first."""
         keys = [(name, kind) for (name, _), kind in zip(self.choice.by, self.by, strict=True)]
-        sums = [(name, _summed(kind)) for name, _, kind, _ in self._stored]
+        sums = [(name, f"SimpleAggregateFunction(sum, {kind})") for name, _, kind, _ in self._stored]
         return (*keys, *sums)
 
     @property
@@ -204,7 +204,3 @@ class Rollup:
             + f"\n    FROM {self.qualified}\n    GROUP BY {', '.join(f'{OWN}k{n}' for n in range(len(choice.by)))}\n)\n"
             f"WHERE {places[_ROWS]} != 0\nCOMMENT {literal(self.owned)}"
         )
-
-
-def _summed(kind: str) -> str:
-    return f"SimpleAggregateFunction(sum, {kind})"

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
-from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
+from ch_sink.memory import MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.model.change import HandoverId
 from ch_sink.model.counts import counted, grouped
 from ch_sink.model.policy import Policy
@@ -37,9 +37,9 @@ from ch_sink.ports import (
 )
 from ch_sink.stream.batch_plan import OffsetRange, plan_ranges
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.ports import StreamPorts, StreamSettings
+from ch_sink.stream.ports import NoGroup, StreamPorts, StreamSettings
 from ch_sink.stream.run_task import TaskPorts, run_task
-from ch_sink.stream.tasks import RangeTask, Task, TaskResult
+from ch_sink.stream.tasks import RangeTask, Task
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.topic import TopicReader
 
@@ -110,7 +110,7 @@ class Fold:
         self._pending = MemoryPending()
         self.letters = Letters()
         admin = _ShadowAdmin(shadow, ClickHouseTableAdmin(client, shadow.database, shadow.name, settings.policy))
-        ports = StreamPorts(self._ledger, admin, topic, self._pending, MemoryGroup())
+        ports = StreamPorts(self._ledger, admin, topic, self._pending, NoGroup())
         self._coordinator = Coordinator(self._settings, ports)
         self.at: dict[int, int] = {}
         """Partition → the next offset."""
@@ -217,15 +217,12 @@ class Fold:
                 for p, end in sorted(reach.items())
                 if end > self.at[p]
             ]
-            self._coordinator.run_batch(ranges, self._execute)
+            self._coordinator.run_batch(ranges, lambda tasks: [run_task(task, self._open_task) for task in tasks])
             self.at |= {r.partition: r.end for r in ranges}
             left -= sum(r.end - r.start for r in ranges)
             if total > _LIMIT:
                 text = f"applying changes: {grouped(total - left)} of {counted(total, 'offset')}"
                 self.say(Step(text, 1 - left / total))
-
-    def _execute(self, tasks: Sequence[Task]) -> list[TaskResult]:
-        return [run_task(task, self._open_task) for task in tasks]
 
     def _open_task(self, task: Task) -> TaskPorts:
         table = task.table

@@ -4,6 +4,7 @@ Every column that the stream fills has to come from the source: what a compariso
 """
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,7 +39,7 @@ from ch_sink.types.converter import Converter
 from ch_sink.types.sql import quote
 from ch_sink.types.text_columns import AnyText
 
-ROWS = 20_000
+ROWS = 50_000
 """Rows of one insert."""
 
 
@@ -190,33 +191,40 @@ def _document_columns(table: TargetTable, columns: Sequence[Column], policy: Pol
 
 def load(
     client: Client,
-    shadow: TargetTable,
+    table: TargetTable,
     columns: Sequence[SnapshotColumn],
     reader: SourceReader,
     version: int,
     check: Check = never_stops,
+    say: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Store all rows under one version; returns their number. Raises ChSinkError."""
+    expected = reader.estimate() if isinstance(reader, DivisibleReader) else 0
+
+    def shown(total: int) -> None:
+        say(Step(f"reading the source: {counted(total, 'row')}", total / expected if expected >= total else None))
+
     batches = until_stopped(reader.rows([column.source for column in columns], ROWS), check)
-    return store(client, shadow, columns, batches, version, "")
+    return store(client, table, columns, batches, version, shown)
 
 
 def store(
     client: Client,
-    shadow: TargetTable,
+    table: TargetTable,
     columns: Sequence[SnapshotColumn],
     batches: Iterable[list[tuple[Value, ...]]],
     version: int,
-    label: str,
+    shown: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Store batches of rows; returns the number of rows. ``label`` tells these batches from others of the shadow."""
-    total = 0
+    """Store batches of rows; returns the number of rows. ``shown`` gets it after each batch."""
+    total, began, run = 0, int(time.time() * 1000), uuid.uuid4().hex
     for number, batch in enumerate(filter(None, batches)):
-        rows = block(shadow, columns, batch, version)
+        rows = block(table, columns, batch, version, began)
         # Equal blocks are different rows: only a repeated insert is stored once.
-        settings = {**PINNED, "insert_deduplication_token": f"source/{label}/{number}"}
-        client.insert(shadow.qualified, rows, settings=settings, doing=f"fill {shadow.qualified}")
+        settings = {**PINNED, "insert_deduplication_token": f"source/{run}/{number}"}
+        client.insert(table.qualified, rows, settings=settings, doing=f"fill {table.qualified}")
         total += len(batch)
+        shown(total)
     return total
 
 
@@ -225,7 +233,7 @@ def block(
     columns: Sequence[SnapshotColumn],
     batch: Sequence[tuple[Value, ...]],
     version: int,
-    read: int = 0,
+    read: int,
 ) -> pa.Table:
     """Rows of the source as they are inserted into a table of any engine, all under one version.
 
@@ -276,45 +284,13 @@ def expect_unique(client: Client, table: TargetTable, key: Sequence[str], rows: 
         )
 
 
-_ROWS = 50_000
-_EVERY = 50_000
+def count_rows(reader: SourceReader, columns: Sequence[SnapshotColumn], key: Sequence[str], check: Check) -> int:
+    """How many rows the source has now. Raises SourceError."""
+    names = [c.source for c in columns if c.table.name in key] or [columns[0].source]
+    return sum(len(batch) for batch in until_stopped(reader.rows(names, ROWS), check))
 
 
-class Filling:
-    """The parts needed to fill one table from one source table."""
-
-    def __init__(self, columns: Sequence[SnapshotColumn], check: Check = never_stops) -> None:
-        self.columns, self._check = tuple(columns), check
-
-    def count(self, reader: SourceReader, key: Sequence[str]) -> int:
-        """How many rows the source has now. Raises SourceError."""
-        names = [c.source for c in self.columns if c.table.name in key] or [self.columns[0].source]
-        return sum(len(batch) for batch in until_stopped(reader.rows(names, _ROWS), self._check))
-
-    def load(
-        self,
-        client: Client,
-        table: TargetTable,
-        reader: SourceReader,
-        version: int,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> int:
-        """Store all rows under one version; returns their number. Raises ChSinkError."""
-        total, said, began = 0, _EVERY, int(time.time() * 1000)
-        expected = reader.estimate() if isinstance(reader, DivisibleReader) else 0
-        batches = reader.rows([column.source for column in self.columns], _ROWS)
-        for batch in filter(None, until_stopped(batches, self._check)):
-            rows = block(table, self.columns, batch, version, began)
-            client.insert(table.qualified, rows, settings=PINNED, doing=f"fill {table.qualified}")
-            total += len(batch)
-            if total >= said:
-                text = f"reading the source: {counted(total, 'row')}"
-                say(Step(text, total / expected if expected >= total else None))
-                said += _EVERY
-        return total
-
-
-def filling(
+def every_column(
     table: TargetTable,
     columns: Sequence[Column],
     key: Sequence[str],
@@ -322,15 +298,14 @@ def filling(
     policy: Policy,
     reader: SourceReader,
     say: Callable[[str], None] = lambda _: None,
-    check: Check = never_stops,
-) -> Filling:
-    """How the columns are read. Raises StreamFailed if one of them cannot be, and SourceError."""
+) -> list[SnapshotColumn]:
+    """How all of the columns are read. Raises StreamFailed if one of them cannot be, and SourceError."""
     chosen = policy.columns
     added = {name for name, _ in chosen.add}
     wanted = [c for c in columns if c.name not in added]
     found = snapshot_columns(table, wanted, key, schema, policy, reader)
     if isinstance(reader, DocumentReader):
-        return Filling(found, check)  # a field that no document has is not a mistake
+        return found  # a field that no document has is not a mistake
     lacking = [c.name for c in wanted if c.name not in {f.table.name for f in found}]
     there = reader.columns()
     own = {new: old for old, new in chosen.rename}
@@ -358,4 +333,4 @@ def filling(
     stored = {own.get(c.name, c.name) for c in columns}
     if others := [name for name in there if name not in stored and name not in chosen.exclude]:
         say(f"{', '.join(others)}: not in {table.qualified}, left out")
-    return Filling(found, check)
+    return found

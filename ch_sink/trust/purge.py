@@ -256,15 +256,13 @@ _FIRST = SETTLE + 60.0
 _DAY = 86_400.0
 
 
-def purge_stream(
-    config: Config, *, apply: bool, settle: float = SETTLE, say: Callable[[str], None] = lambda _: None
-) -> Purged:
+def purge_stream(config: Config, *, apply: bool, say: Callable[[str], None] = lambda _: None) -> Purged:
     """Purge what was deleted longer ago than ``purge_after``, which the configuration states. Raises ChSinkError."""
     assert config.purge_after is not None
     with topic_offsets(config) as offsets:
         until = offsets.at_time(config.kafka.topic, int((time.time() - config.purge_after) * 1000))
         subject = subject_of(config)
-        return purged(subject, own_tables(config, subject.client), until, apply=apply, settle=settle, say=say)
+        return purged(subject, own_tables(config, subject.client), until, apply=apply, say=say)
 
 
 class Purging:

@@ -23,7 +23,7 @@ from ch_sink.ports.ledger import StreamStates
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.load import Filling, expect_unique, filling
+from ch_sink.trust.load import SnapshotColumn, every_column, expect_unique, load
 from ch_sink.trust.own_tables import mark_of
 from ch_sink.trust.shape import Shape, Wanted, shape_of
 from ch_sink.trust.sides import KEY, ROW, TIMES, Side
@@ -118,17 +118,6 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """The state of the new table once it has the rows of the source."""
-
-    rows: int
-    passes: int
-    """The source's position after its rows were read."""
-    floors: tuple[TableRefilled, ...]
-    """Facts to record in the ledger, by partition."""
-
-
-@dataclass(frozen=True, slots=True)
 class NewTable:
     """The table that is filled, and the fold that applies changes to it."""
 
@@ -149,20 +138,25 @@ class NewTable:
         living = f"NOT ({mark})" if mark else "1"
         return str(max_version(subject.client, self.table, empty=-1, condition=living))
 
-    def load(self, topic: TopicState, start: Callable[[], Start], say: Say) -> Loaded:
+    def load(self, topic: TopicState, start: Callable[[], Start], say: Say) -> tuple[int, tuple[TableRefilled, ...]]:
         """Store all rows of the source, and begin the fold behind them. Raises ChSinkError.
 
-        ``start`` is called once the source is open, before anything is read of it.
+        ``start`` is called once the source is open, before anything is read of it. Returns the source's position after
+        its rows were read, and the facts to record in the ledger, by partition.
         """
-        with filler(self.refill, say) as (reader, made):
+        with filler(self.refill, say) as (reader, columns):
             begun = start()
             position = reader.settled(self.refill.settle)
             if not position:
                 say("unknown which changes the rows already contain; changes in flight are applied again")
             floors = _floors(self.refill, topic, begun.at, position, begun.epoch)
             self.fold.begin(begun.at, begun.states, (*begun.facts, *floors))
-            rows, passes = _loaded(self.refill, self.table, reader, made, begun.version, say)
-            return Loaded(rows, passes, floors)
+            subject, began = self.refill.subject, time.monotonic()
+            say("reading the source")
+            rows = load(subject.client, self.table, columns, reader, begun.version, subject.check, say)
+            expect_unique(subject.client, self.table, subject.key, rows)
+            say(f"{counted(rows, 'row')} read in {time.monotonic() - began:.0f} seconds")
+            return reader.position(), floors
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +259,8 @@ def other_table(refill: Refill, handover: Handover | None, say: Say) -> Iterator
 
 
 @contextmanager
-def filler(refill: Refill, say: Say) -> Iterator[tuple[SourceReader, Filling]]:
-    """The source, open, and how it is read. Raises ConfigError, SourceError, StreamFailed."""
+def filler(refill: Refill, say: Say) -> Iterator[tuple[SourceReader, list[SnapshotColumn]]]:
+    """The source, open, and how its columns are read. Raises ConfigError, SourceError, StreamFailed."""
     subject = refill.subject
     if subject.source is None:
         raise ConfigError(
@@ -275,20 +269,7 @@ def filler(refill: Refill, say: Say) -> Iterator[tuple[SourceReader, Filling]]:
     with closing(subject.source()) as reader:
         columns = (*subject.columns, *subject.inputs)
         policy = subject.settings.policy
-        made = filling(subject.table, columns, subject.key, subject.schema, policy, reader, say, subject.check)
-        yield reader, made
-
-
-def _loaded(
-    refill: Refill, table: TargetTable, reader: SourceReader, made: Filling, version: int, say: Say
-) -> tuple[int, int]:
-    """Load all rows; returns their number and the source's position after that. Raises ChSinkError."""
-    say("reading the source")
-    began = time.monotonic()
-    rows = made.load(refill.subject.client, table, reader, version, say)
-    expect_unique(refill.subject.client, table, refill.subject.key, rows)
-    say(f"{counted(rows, 'row')} read in {time.monotonic() - began:.0f} seconds")
-    return rows, reader.position()
+        yield reader, every_column(subject.table, columns, subject.key, subject.schema, policy, reader, say)
 
 
 def _floors(

@@ -31,7 +31,7 @@ from ch_sink.trust.report import Report
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shadow import staying
 from ch_sink.trust.subject import Options, Subject, states_at
-from ch_sink.trust.verify import FOUND, Verified, unpaired, verified
+from ch_sink.trust.verify import FOUND, Comparison, unpaired, verified
 from ch_sink.types.sql import literal
 
 _INSERT: dict[str, str | int] = {
@@ -108,14 +108,14 @@ def repaired(
         limits = last_versions(
             Target.of(subject.table, subject.settings.policy),
             subject.settings.topic,
-            states_at(subject, found.topic_id, found.applied),
+            states_at(subject, found.topic.topic_id, found.applied),
         )
         lowest, highest = [ceiling_of(subject.table, subject.key, last) for last in limits] if limits else (None, None)
         ceilings = Ceilings.of(lowest, highest, knows_changes=options.against == "topic")
         if not unremovable(subject.table):
             differences.several(FOUND)
         if forgets_deletes(subject.table):
-            newer = no_version_left(found.target, differences, FOUND, ceilings)
+            newer = no_version_left(found.differences.target, differences, FOUND, ceilings)
         else:
             newer = too_new(subject.table, highest)
         skipped = differences.drop(FOUND, newer) if newer else 0
@@ -134,10 +134,10 @@ def repaired(
             if noted:
                 _note(subject, found)
             say(f"writing {rows} rows")
-            fixes = statements(found.source, found.target, differences, FOUND, ceilings, kept)
+            fixes = statements(found.differences.source, found.differences.target, differences, FOUND, ceilings, kept)
             left = _write(subject, found, fixes, query_id)
         if apply and found.report.unpaired:
-            left += len(unpaired(subject, found.target))
+            left += len(unpaired(subject, found.differences.target))
         if apply and (rows or any(one.different for one in found.report.rollups)):
             refilled(subject, say)
         done = Repaired(found.report, apply, rows, skipped, stuck, unreadable, left)
@@ -146,7 +146,7 @@ def repaired(
         return done
 
 
-def _write(subject: Subject, found: Verified, statements: Iterable[str], query_id: str) -> int:
+def _write(subject: Subject, found: Comparison, statements: Iterable[str], query_id: str) -> int:
     """Execute the repair; returns how many of the rows still differ."""
     found.shadow.expect_own(subject.client)
     for sql in statements:
@@ -163,18 +163,18 @@ def _write(subject: Subject, found: Verified, statements: Iterable[str], query_i
     return left
 
 
-def _expect_none_lost(subject: Subject, found: Verified) -> None:
+def _expect_none_lost(subject: Subject, found: Comparison) -> None:
     """Raises StreamFailed if the table lacks rows: with the newest one written, nothing would show it any more."""
     stored = max_version(subject.client, subject.table, empty=-1, condition=subject.condition)
     target = Target.of(subject.table, subject.settings.policy)
-    if lacks := lacking(subject.ledger, target, found.topic_id, len(found.applied), stored):
+    if lacks := lacking(subject.ledger, target, found.topic.topic_id, len(found.applied), stored):
         raise StreamFailed(
             f"{lacks}. A repair of some rows would hide that others are missing",
             hint="Repair all of them: `ch_sink repair CONFIG --apply`. Or fill the table again: `ch_sink resync`.",
         )
 
 
-def _note_whole(subject: Subject, found: Verified, last: int) -> None:
+def _note_whole(subject: Subject, found: Comparison, last: int) -> None:
     """Let the ledger know that the table is whole, if its newest version is below that of the last change.
 
     A delete of a row that is gone is not written again, nor is its version: the next job would take the table for one
@@ -185,20 +185,20 @@ def _note_whole(subject: Subject, found: Verified, last: int) -> None:
     """
     newest = max_version(subject.client, subject.table, empty=-1, condition=subject.condition)
     if newest < last:
-        note_removed(subject.ledger, found.topic_id, found.applied, last, left=newest)
+        note_removed(subject.ledger, found.topic.topic_id, found.applied, last, left=newest)
 
 
-def _note(subject: Subject, found: Verified) -> None:
+def _note(subject: Subject, found: Comparison) -> None:
     """Let the ledger know before rows are written that the topic's changes up to here would not give."""
     since = len(subject.ledger.facts(TableRefilled))
     subject.ledger.note(
-        *(RowsEdited(found.topic_id, p, offset, "repaired", since) for p, offset in sorted(found.applied.items()))
+        *(RowsEdited(found.topic.topic_id, p, offset, "repaired", since) for p, offset in sorted(found.applied.items()))
     )
 
 
-def _expect_inputs(subject: Subject, found: Verified) -> None:
+def _expect_inputs(subject: Subject, found: Comparison) -> None:
     """Raises StreamFailed if the source does not give a column from which the table computes others."""
-    known = {column.name for column in found.source.table.columns}
+    known = {column.name for column in found.differences.source.table.columns}
     events = {f.name for f in subject.schema.fields} if subject.schema is not None else set()
     lost = [c.name for c in subject.inputs if c.name not in known and c.name in events]
     if lost and found.differences.count(FOUND):
@@ -209,9 +209,9 @@ def _expect_inputs(subject: Subject, found: Verified) -> None:
         )
 
 
-def _kept(subject: Subject, found: Verified) -> list[str]:
+def _kept(subject: Subject, found: Comparison) -> list[str]:
     """Columns that the stream fills and the source does not give."""
-    known, schema = {column.name for column in found.source.table.columns}, subject.declared
+    known, schema = {column.name for column in found.differences.source.table.columns}, subject.declared
     lacking = [c.name for c in subject.columns if c.name not in known]
     # What the events no longer state has its default in the rows that the stream stores.
     return [name for name in lacking if schema is None or schema.field(name) is not None]

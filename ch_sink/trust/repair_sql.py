@@ -28,7 +28,6 @@ USED = f"{OWN}used"
 """Versions of all rows of a key in a collapsing table, also of those that are cancelled."""
 D, U = f"{OWN}d", f"{OWN}u"
 """Names of a difference and of the `USED` versions of its key where they are joined with rows."""
-_OF = f"{D}."
 _FITS = f"v -> v >= 0 AND NOT has({U}.{USED}, v)"
 """Of a versioned collapsing table: a −1 must not cancel another row than its own."""
 
@@ -142,11 +141,19 @@ def counts(table: TargetTable) -> bool:
 
 
 def mark_version(table: TargetTable, version: str, ceilings: Ceilings) -> str:
-    """The version of a delete row. Times have no room, and the later insert wins."""
+    """The version of a delete row: not below that of the table's row, and above lost changes of a row that is gone.
+
+    Times have no room, and the later insert wins.
+    """
     column = next(c for c in table.columns if c.name == version)
     if not counts(table):
         return _time(column, f"{D}.table_version")
-    return f"CAST({_marks_version(table, _OF, ceilings.mark, ceilings.left)}, {literal(column.type)})"
+    own = f"toInt256OrZero({D}.table_version) + {int(table.engine.family is Family.MERGE_TREE)}"
+    if ceilings.mark is not None:
+        # Where a mark and the row at its new place compete, the row's version is above that of the mark.
+        kinds = "'extra'" if ceilings.left is None or _step(table) else "'extra', 'different'"
+        own = f"greatest({own}, if({D}.kind IN ({kinds}), toInt256({literal(str(ceilings.mark))}), 0))"
+    return f"CAST({own}, {literal(column.type)})"
 
 
 def row_version(table: TargetTable, version: str, ceilings: Ceilings) -> str:
@@ -155,15 +162,15 @@ def row_version(table: TargetTable, version: str, ceilings: Ceilings) -> str:
     The shadow knows no times. A row that the table lacks gets the lowest one, so that every later change wins.
     """
     column = next(c for c in table.columns if c.name == version)
-    kind = column.type
     if not counts(table):
         return _time(column, f"if({D}.table_version = '', '1970-01-01 00:00:00', {D}.table_version)")
-    if table.engine.family is Family.COLLAPSING:
-        return f"CAST({_own_version(_OF, ceilings.row)}, {literal(kind)})"
+    own = _own_version(ceilings)
     if table.engine.family is Family.VERSIONED_COLLAPSING:
-        own = _own_version(_OF, ceilings.row)
-        return f"CAST(arrayFirst({_FITS}, {_below(own)}), {literal(kind)})"
-    return f"CAST({_rows_version(table, _OF, ceilings.row)}, {literal(kind)})"
+        own = f"arrayFirst({_FITS}, {_below(own)})"
+    elif table.engine.family is not Family.COLLAPSING:  # the table may have a row of the key that must not win
+        above = f"if({D}.table_version = '', 0, toInt256OrZero({D}.table_version) + {_step(table)})"
+        own = f"greatest({own}, {above})"
+    return f"CAST({own}, {literal(column.type)})"
 
 
 def _time(column: Column, text: str) -> str:
@@ -171,31 +178,15 @@ def _time(column: Column, text: str) -> str:
     return f"CAST(CAST({text}, {literal(in_utc(column.type))}), {literal(column.type)})"
 
 
-def _own_version(prefix: str, ceiling: int | None) -> str:
+def _own_version(ceilings: Ceilings) -> str:
     """The version that a row of the source gets by itself: that of its change."""
-    own = f"toInt256OrZero({prefix}source_version)"
-    return own if ceiling is None else f"least({own}, toInt256({literal(str(ceiling))}))"
-
-
-def _rows_version(table: TargetTable, prefix: str, ceiling: int | None) -> str:
-    """The same, if the table has a row of the key that must not win."""
-    above = f"if({prefix}table_version = '', 0, toInt256OrZero({prefix}table_version) + {_step(table)})"
-    return f"greatest({_own_version(prefix, ceiling)}, {above})"
-
-
-def _marks_version(table: TargetTable, prefix: str, ceiling: int | None, left: int | None) -> str:
-    """The version of a delete row: not below that of the table's row, and above lost changes of a row that is gone."""
-    above = f"toInt256OrZero({prefix}table_version) + {int(table.engine.family is Family.MERGE_TREE)}"
-    if ceiling is None:
-        return above
-    # Where a mark and the row at its new place compete, the row's version is above that of the mark.
-    kinds = "'extra'" if left is None or _step(table) else "'extra', 'different'"
-    return f"greatest({above}, if({prefix}kind IN ({kinds}), toInt256({literal(str(ceiling))}), 0))"
+    own = f"toInt256OrZero({D}.source_version)"
+    return own if ceilings.row is None else f"least({own}, toInt256({literal(str(ceilings.row))}))"
 
 
 def is_free(ceilings: Ceilings) -> str:
     """The condition on a difference `D` and its `USED` versions `U` that one is left for a row of the source."""
-    return f"arrayExists({_FITS}, {_below(_own_version(_OF, ceilings.row))})"
+    return f"arrayExists({_FITS}, {_below(_own_version(ceilings))})"
 
 
 def _below(own: str) -> str:
@@ -248,7 +239,7 @@ def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[s
     """Delete rows for the living rows of these keys."""
     table = target.table
     engine = table.engine
-    columns = _stored(table)
+    columns = [c.name for c in table.stored_columns]
     mark, value = _mark(table, deleted=True)
     version = version_column(table)
     names, values = list(columns), [f"{_R}.{quote(name)}" for name in columns]
@@ -321,11 +312,9 @@ def _collapsed(
     values = {name: f"{_R}.{quote(name)}" for name in filled} | {name: f"{_T}.{quote(name)}" for name in kept}
     if version is not None:
         values[version] = row_version(table, version, ceilings)
+    empty = {c.name: f"defaultValueOfTypeName({literal(c.type)})" for c in table.columns}
     defaults = {c.name: c.default_expression for c in table.columns if c.default_kind == "DEFAULT"}
-    plus = ", ".join(
-        f"{values[n]} AS {quote(n)}" if n in values else f"{defaults.get(n) or _empty(table, n)} AS {quote(n)}"
-        for n in stored
-    )
+    plus = ", ".join(f"{values.get(n) or defaults.get(n) or empty[n]} AS {quote(n)}" for n in stored)
     # Where the source does not give what other columns are computed from, it is what an insert would take.
     inputs = [f"{c.default_expression} AS {quote(c.name)}" for c in table.ephemeral_columns if c.name not in filled]
     rows = source.live([*(quote(n) for n in filled), *inputs], differences.keys(step, ("missing", "different")))
@@ -373,19 +362,10 @@ def _since(table: TargetTable) -> dict[str, str]:
     return {SOURCE_TIME: "now64(3)"} if table.column(SOURCE_TIME) is not None else {}
 
 
-def _stored(table: TargetTable) -> list[str]:
-    return [c.name for c in table.stored_columns]
-
-
 def _filled(source: Side, target: Side) -> list[str]:
     """Columns of the source's rows that the target has."""
     own = source.table.system_columns
     return [c.name for c in source.table.columns if c.name not in own and target.table.column(c.name) is not None]
-
-
-def _empty(table: TargetTable, name: str) -> str:
-    kind = next(c.type for c in table.columns if c.name == name)
-    return f"defaultValueOfTypeName({literal(kind)})"
 
 
 def _list(names: Sequence[str]) -> str:

@@ -84,11 +84,12 @@ class Report:
         )
 
     @property
-    def unjudged(self) -> str:
-        """Why rows could not be judged."""
-        if self.behind:
-            return "could not be judged: the stream has begun to apply changes of them and has not finished"
-        return "kept changing and could not be judged"
+    def unrelated(self) -> str:
+        """That no row of the table is in the database; empty if some are."""
+        if self.against != "source" or self.partial or not self.rows or self.extra != self.rows:
+            return ""
+        rows = counted(self.rows, "row")
+        return f"none of the {rows} of {self.table} is in the source: source.table may be another table"
 
     @property
     def lagging(self) -> str:
@@ -101,33 +102,36 @@ class Report:
         )
 
     @property
-    def unrelated(self) -> str:
-        """That no row of the table is in the database; empty if some are."""
-        if self.against != "source" or self.partial or not self.rows or self.extra != self.rows:
-            return ""
-        rows = counted(self.rows, "row")
-        return f"none of the {rows} of {self.table} is in the source: source.table may be another table"
-
-    @property
-    def lacks(self) -> str:
-        """Which columns of the source the table lacks, and what to do; empty if it has all."""
-        if not self.lacking:
-            return ""
-        return (
-            f"the table lacks columns of the source: {', '.join(self.lacking)}. The next event adds them "
-            "(evolve: add_columns), and a repair fills them; name columns that are not wanted in columns.exclude"
-        )
-
-    @property
-    def signs(self) -> str:
-        """Which keys a merge may show as another row, and what to do; empty if there are none."""
-        if not self.unpaired:
-            return ""
-        keys = counted(self.unpaired, "key")
-        return (
-            f"the signs of {keys} do not sum up to 1 if the row lives, else to 0, so sums are wrong, and readers may "
-            "see rows that are gone or twice: fill the table again with `ch_sink resync CONFIG --apply`"
-        )
+    def notes(self) -> list[str]:
+        """What the figures do not say, a sentence each."""
+        said = [self.unrelated, *self.causes, self.lagging]
+        if self.unpaired:
+            said.append(
+                f"the signs of {counted(self.unpaired, 'key')} do not sum up to 1 if the row lives, else to 0, so sums "
+                "are wrong, and readers may see rows that are gone or twice: fill the table again with `ch_sink resync "
+                "CONFIG --apply`"
+            )
+        if self.changing:
+            why = (
+                "the stream has begun to apply changes of them and has not finished"
+                if self.behind
+                else "they kept changing"
+            )
+            said.append(f"{counted(self.changing, 'row')} could not be judged: {why}")
+        if self.unknown:
+            rows = counted(self.unknown, "row")
+            said.append(f"{rows} of the table cannot be judged: the topic does not hold their events")
+        if self.left_out:
+            said.append(f"not compared: {', '.join(self.left_out)}")
+        if self.lacking:
+            said.append(
+                f"the table lacks columns of the source: {', '.join(self.lacking)}. The next event adds them "
+                "(evolve: add_columns), and a repair fills them; name columns that are not wanted in columns.exclude"
+            )
+        if self.dead_letters:
+            letters = counted(self.dead_letters, "record")
+            said.append(f"{letters} of the topic cannot be applied: `ch_sink dead-letters list`")
+        return [text for text in said if text]
 
     @property
     def equal(self) -> bool:
@@ -183,24 +187,7 @@ def lines(report: Report) -> list[str]:
         out.append(f"  {e.kind} {_pairs(e.key)}")
         if e.kind == "different":
             out += [f"    {name}: source {_shown(a)}, table {_shown(b)}" for name, (a, b) in e.columns.items()]
-    out += [f"  {text}" for text in (report.signs, report.unrelated, *report.causes) if text]
-    if report.lagging:
-        out.append(f"  {report.lagging}")
-    if report.changing:
-        out.append(f"  {counted(report.changing, 'row')} {report.unjudged}")
-    if report.unknown:
-        rows = counted(report.unknown, "row")
-        out.append(f"  {rows} of the table cannot be judged: the topic does not hold their events")
-    if report.left_out:
-        out.append(f"  not compared: {', '.join(report.left_out)}")
-    if report.lacking:
-        out.append(f"  {report.lacks}")
-    out += [line for one in report.rollups for line in one.lines]
-    if report.dead_letters:
-        out.append(
-            f"  {counted(report.dead_letters, 'record')} of the topic cannot be applied: `ch_sink dead-letters list`"
-        )
-    return out
+    return [*out, *(f"  {text}" for text in report.notes), *(line for one in report.rollups for line in one.lines)]
 
 
 def _pairs(values: dict[str, Any]) -> str:
@@ -229,7 +216,12 @@ def page(reports: Sequence[Report], failed: Mapping[str, ChSinkError] = MappingP
         verdict = "Some tables differ from their source"
     rows = "".join(
         _row(
-            [r.table, r.stream, _verdict(r), *map(grouped, (r.rows, r.missing, r.extra, r.different))],
+            [
+                r.table,
+                r.stream,
+                "equal" if r.equal else "differs",
+                *map(grouped, (r.rows, r.missing, r.extra, r.different)),
+            ]
         )
         for r in reports
     )
@@ -250,20 +242,7 @@ def _failure(stream: str, error: ChSinkError) -> str:
 def _details(report: Report) -> str:
     parts = [f"<h2>{escape(report.table)}</h2><p>Compared with the {escape(report.against)} in {report.seconds:.1f} s"]
     parts.append(f", a sample of {report.share:.2%} of the keys</p>" if report.share < 1 else "</p>")
-    notes = [
-        (report.changing, f"rows {report.unjudged}"),
-        (report.unknown, "rows cannot be judged: the topic no longer holds their events"),
-        (report.dead_letters, "records of the topic cannot be applied"),
-    ]
-    parts += [f"<p>{grouped(n)} {text}.</p>" for n, text in notes if n]
-    texts = filter(None, (report.signs, report.unrelated, *report.causes))
-    parts += [f"<p>{escape(text[0].upper() + text[1:])}.</p>" for text in texts]
-    if report.lagging:
-        parts.append(f"<p>{escape(report.lagging.capitalize())}.</p>")
-    if report.left_out:
-        parts.append(f"<p>Not compared: {escape(', '.join(report.left_out))}.</p>")
-    if report.lacks:
-        parts.append(f"<p>{escape(report.lacks[0].upper() + report.lacks[1:])}.</p>")
+    parts += [f"<p>{escape(text[0].upper() + text[1:])}.</p>" for text in report.notes]
     if report.columns:
         cells = "".join(_row([name, grouped(n)]) for name, n in sorted(report.columns.items(), key=lambda c: -c[1]))
         parts.append(f"<table><tr><th>column</th><th>rows in which it differs</th></tr>{cells}</table>")
@@ -276,10 +255,6 @@ def _details(report: Report) -> str:
         )
         parts.append(f"<table><tr>{head}</tr>{cells}</table>")
     return "".join(parts)
-
-
-def _verdict(report: Report) -> str:
-    return "equal" if report.equal else "differs"
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -10,11 +10,9 @@ the topic holds below O is not read, and a change from O on that has a position 
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from ch_sink.clickhouse import detect, has_rows, without_foreign
 from ch_sink.errors import StreamFailed
 from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
@@ -25,6 +23,7 @@ from ch_sink.stream.rollback import expect_entered
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import base_of, expect_whole
+from ch_sink.trust.load import count_rows
 from ch_sink.trust.refill import (
     Moved,
     NewTable,
@@ -32,7 +31,6 @@ from ch_sink.trust.refill import (
     Say,
     Start,
     compared,
-    expect_good_records,
     expect_keyed,
     expect_refillable,
     filler,
@@ -42,10 +40,9 @@ from ch_sink.trust.refill import (
     other_table,
 )
 from ch_sink.trust.repair_sql import last_versions
-from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side
-from ch_sink.trust.swap import Exchange, held, results_at, runs
+from ch_sink.trust.swap import Exchange, Way, exchanged, expect_empty, placed, runs
 from ch_sink.trust.topic import WithoutErased, offsets_behind
 
 _NEAR = 2_000
@@ -119,13 +116,13 @@ def resynced(
         expect_entered(subject.table, subject.ledger)
     known = None if subject.reached(topic.topic_id).applied else _begun_now(refill, topic, against)
     if known is not None and not into:
-        _expect_empty(refill, topic.topic_id)
+        expect_empty(refill, topic.topic_id)
     if against == "topic":
         expect_whole(subject, topic)
         removed = [one for one in subject.ledger.facts(RowsEdited) if one.topic_id == topic.topic_id]
         refill = replace(refill, subject=replace(subject, topic=WithoutErased.of(subject.topic, removed)))
     if into:
-        return _into(refill, into, _Way(topic, against, known), apply=apply, say=say)
+        return _into(refill, into, Way(topic, against, known), apply=apply, say=say)
     shape = refill.shape()
     if shape is not None:
         _expect_no_job_of_other_columns(refill, shape)
@@ -134,7 +131,7 @@ def resynced(
         rows, changes = _to_read(refill, topic, against, say), shape.changes if shape else ()
         return Resynced(refill.stream, name, False, before, rows, size=refill.successor.size(), shape=changes)
     with new_table(refill, shape, say, begun=known is None) as new:
-        way = _Way(topic, against, known, shape)
+        way = Way(topic, against, known, shape)
         passes, facts = _filled(new, way, say)
         if known is None:
             _follow(refill, new.fold, topic, passes, say)
@@ -144,23 +141,11 @@ def resynced(
         say(f"compared with the former rows: {moved}")
         if known is None:
             _catch_up(refill, new.fold, topic)
-        paused = _exchanged(refill, new, way, facts, say)
+        paused = exchanged(refill, new, way, facts, say)
         start = dict(new.fold.at) if known else {}
     refill.successor.dropped(say)
     rows, changes = _live(new.refill, placed(new.table, subject.table)), shape.changes if shape else ()
     return Resynced(refill.stream, name, True, before, rows, paused, start, shape=changes, moved=moved)
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """Where the rows of a new table come from."""
-
-    topic: TopicState
-    against: Literal["source", "topic"]
-    known: TopicFacts | None
-    """What to note about the topic if the stream has read nothing of it."""
-    shape: Shape | None = None
-    """Another shape of the new table."""
 
 
 def _begun_now(refill: Refill, topic: TopicState, against: str) -> TopicFacts:
@@ -175,29 +160,14 @@ def _begun_now(refill: Refill, topic: TopicState, against: str) -> TopicFacts:
     return TopicFacts(topic.topic_id, len(topic.high), max(epochs, default=-1) + 1)
 
 
-def _expect_empty(refill: Refill, topic_id: str) -> None:
-    """Raises StreamFailed if the table has rows, or its stream has begun."""
-    subject = refill.subject
-    table = subject.table.qualified
-    if subject.reached(topic_id).applied:
-        raise StreamFailed(
-            f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Run the command again."
-        )
-    if has_rows(subject.client, subject.table):
-        raise StreamFailed(
-            f"{table} has rows, and stream {refill.stream!r} has read nothing of topic {refill.subject.settings.topic}",
-            hint="Empty the table first, or run the stream first, then use `ch_sink resync CONFIG --apply`.",
-        )
-
-
 def _to_read(refill: Refill, topic: TopicState, against: str, say: Say) -> int:
     if against == "topic":
         return sum(topic.high.values())
-    with filler(refill, say) as (reader, made):
-        return made.count(reader, refill.subject.key)
+    with filler(refill, say) as (reader, columns):
+        return count_rows(reader, columns, refill.subject.key, refill.subject.check)
 
 
-def _into(refill: Refill, into: str, way: _Way, *, apply: bool, say: Say) -> Resynced:
+def _into(refill: Refill, into: str, way: Way, *, apply: bool, say: Say) -> Resynced:
     """Fill another table, which is the user's, as the stream would have filled it."""
     live = refill.subject.table
     other = of_table(refill, into)
@@ -219,7 +189,7 @@ def _into(refill: Refill, into: str, way: _Way, *, apply: bool, say: Say) -> Res
     return Resynced(refill.stream, name, True, 0, _live(other, table), lacking=bad + waiting)
 
 
-def _filled(new: NewTable, way: _Way, say: Say) -> tuple[int, dict[int, TableRefilled]]:
+def _filled(new: NewTable, way: Way, say: Say) -> tuple[int, dict[int, TableRefilled]]:
     """Fill the new table as of the fold's beginning.
 
     Returns the source's position after its rows were read, and for each partition what the ledger has to know.
@@ -244,8 +214,8 @@ def _filled(new: NewTable, way: _Way, say: Say) -> tuple[int, dict[int, TableRef
         epoch = min((state.epoch for _, state in states.values()), default=0)
         return Start(at, states, epoch, version=max(limits[0], 0) if limits else 0)
 
-    loaded = new.load(topic, start, say)
-    return loaded.passes, {fact.partition: fact for fact in loaded.floors}
+    passes, floors = new.load(topic, start, say)
+    return passes, {fact.partition: fact for fact in floors}
 
 
 def _starts(refill: Refill, topic: TopicState) -> dict[int, tuple[int, State]]:
@@ -331,65 +301,6 @@ def _expect_no_job_of_other_columns(refill: Refill, shape: Shape) -> None:
             f"{'; '.join(shape.changes)}: a job runs {refill.stream!r} that has read its file before",
             hint="Stop the job, run `ch_sink resync CONFIG --apply`, and start it again.",
         )
-
-
-def placed(table: TargetTable, target: TargetTable) -> TargetTable:
-    """The table under the target's name."""
-    return replace(table, name=target.name)
-
-
-def _exchanged(refill: Refill, new: NewTable, way: _Way, facts: Mapping[int, TableRefilled], say: Say) -> float:
-    """Put the new table in place while the stream stands still; returns for how many seconds it did."""
-    subject, fold, shape = refill.subject, new.fold, way.shape
-    ledger, topic, topic_id = subject.ledger, way.topic, way.topic.topic_id
-    with held(refill, topic_id, say):
-        began = time.monotonic()
-        for intent in ledger.open_intents(topic_id):
-            if ledger.progress_of(topic_id, intent.partition, intent.start) is not None:
-                raise StreamFailed(
-                    f"a batch of {refill.stream!r} was begun and is not finished",
-                    hint="Run the job until it has finished the batch: `ch_sink run CONFIG`.",
-                )
-        applied = subject.reached(topic_id).applied
-        if way.known is not None:
-            _expect_empty(refill, topic_id)
-        fold.to(applied)
-        expect_good_records(refill, fold, applied)
-        resolved = _no_longer_waiting(refill, fold, topic_id)
-        _expect_same_shape(refill)
-        top = new.top()
-        known = tuple(replace(facts[p], offset=offset, top=top) for p, offset in sorted(fold.at.items()))
-        ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, -1 if way.known else 0)}
-        changes = shape.after(placed(new.table, subject.table), subject.key) if shape else []
-        after, foreign = without_foreign(subject.client, changes)
-        for name in foreign:
-            say(f"view {name} is not one that ch_sink keeps and is left alone")
-        sql = [statement.sql for statement in after]
-        Exchange(refill, way.known, known, results_at(topic, ahead), resolved, sql).carry_out(say)
-        refilled(replace(subject, table=placed(new.table, subject.table)), say)
-        return time.monotonic() - began
-
-
-def _no_longer_waiting(refill: Refill, fold: Fold, topic_id: str) -> dict[int, list[int]]:
-    """Partition → offsets of the stream's waiting changes that the new table has.
-
-    Raises StreamFailed if the new table lacks changes for which the stream does not wait.
-    """
-    mine, own = fold.waiting(), refill.waiting(topic_id, fold.at)
-    if any(set(offsets) - set(own.get(p, ())) for p, offsets in mine.items()):
-        raise StreamFailed(
-            f"changes of {refill.stream!r} wait for values of other partitions",
-            hint="Let the stream catch up, then try again.",
-        )
-    return {p: sorted(set(offsets) - set(mine.get(p, ()))) for p, offsets in own.items()}
-
-
-def _expect_same_shape(refill: Refill) -> None:
-    """Raises StreamFailed if the table was altered since the new one was made like it."""
-    table = refill.subject.table
-    now = detect(refill.subject.client, table.database, table.name, refill.subject.settings.policy)
-    if [(c.name, c.type) for c in now.columns] != [(c.name, c.type) for c in table.columns]:
-        raise StreamFailed(f"{table.qualified} got other columns in the meantime", hint="Run the command again.")
 
 
 def _live(refill: Refill, table: TargetTable) -> int:

@@ -54,7 +54,8 @@ class RolledUp:
         if not self.different:
             return [f"  rollup {self.rollup}: {self.groups} groups, equal"]
         head = f"  rollup {self.rollup}: {self.different} of {self.groups} groups differ"
-        return [head, *(f"    {_pairs(example)}" for example in self.examples)]
+        shown = (", ".join(f"{name}={value!s}" for name, value in example.items()) for example in self.examples)
+        return [head, *(f"    {example}" for example in shown)]
 
 
 def rolled_up(
@@ -100,7 +101,3 @@ def _compared(client: Client, rollup: Rollup, side: Side, examples: int) -> Roll
 
 def _by_values(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {repr(list(row.values())): row for row in rows}
-
-
-def _pairs(example: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!s}" for name, value in example.items())

@@ -87,7 +87,7 @@ def _load(
     if options.bounds is not None and isinstance(reader, DivisibleReader):
         [column] = [one.source for one in chosen if one.table.name == subject.key[0]]
         batches = reader.part(reader.between(column, *options.bounds), [one.source for one in chosen], ROWS)
-        return store(subject.client, shadow, chosen, until_stopped(batches, subject.check), version, "")
+        return store(subject.client, shadow, chosen, until_stopped(batches, subject.check), version)
     processes = options.parallel or min(4, os.cpu_count() or 1)
     if processes > 1 and isinstance(reader, DivisibleReader) and (options.parallel or reader.estimate() >= LEAST):
         parts = reader.parts(processes * PARTS)
@@ -99,7 +99,7 @@ def _load(
             )
             say(Step("reading the source", 0.0))
             return load_parts(filling, parts, processes, say, subject.check)
-    return load(subject.client, shadow, chosen, reader, version, subject.check)
+    return load(subject.client, shadow, chosen, reader, version, subject.check, say)
 
 
 T = TypeVar("T")
@@ -128,13 +128,13 @@ class Filling:
     policy: Policy
     version: int
 
-    def fill(self, number: int, part: Part) -> int:
+    def fill(self, part: Part) -> int:
         """Store a part; returns its rows. Raises ChSinkError."""
         with closing(open_source(self.address)) as reader:
             assert isinstance(reader, DivisibleReader)
             chosen = snapshot_columns(self.target, self.columns, self.key, self.schema, self.policy, reader)
             batches = still_wanted(reader.part(part, [column.source for column in chosen], ROWS))
-            return store(connect(self.server), self.shadow, chosen, batches, self.version, str(number))
+            return store(connect(self.server), self.shadow, chosen, batches, self.version)
 
 
 def load_parts(
@@ -152,7 +152,7 @@ def load_parts(
     with ProcessPoolExecutor(min(processes, len(parts)), context, _begin, (over,)) as pool:
         try:
             with _without_interrupts():
-                running |= {pool.submit(filling.fill, number, part) for number, part in enumerate(parts)}
+                running |= {pool.submit(filling.fill, part) for part in parts}
             while running:
                 ended, running = wait(running, _LOOK, FIRST_COMPLETED)
                 total += sum(future.result() for future in ended)

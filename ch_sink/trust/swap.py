@@ -11,9 +11,10 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
+from ch_sink.clickhouse import detect, has_rows, without_foreign
 from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.model.counts import Counts
 from ch_sink.model.values import TopicState
@@ -22,7 +23,11 @@ from ch_sink.ports import FinishedRange, Request, TableRefilled, TopicFacts
 from ch_sink.ports.ledger import RecordedState, StreamStates
 from ch_sink.stream.rollback import is_entered, marked
 from ch_sink.stream.standing import has_job, standing
-from ch_sink.trust.refill import Refill, Say
+from ch_sink.table.model import TargetTable
+from ch_sink.trust.fold import Fold
+from ch_sink.trust.refill import NewTable, Refill, Say, expect_good_records
+from ch_sink.trust.rollups import refilled
+from ch_sink.trust.shape import Shape
 
 _BY = "ch_sink resync by "
 _WAIT = 600.0
@@ -172,3 +177,89 @@ def results_at(topic: TopicState, states: Mapping[int, tuple[int, State]]) -> li
         FinishedRange(topic.topic, topic.topic_id, p, offset, offset, state=state.to_json(), started=now, finished=now)
         for p, (offset, state) in sorted(states.items())
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where the rows of a new table come from."""
+
+    topic: TopicState
+    against: Literal["source", "topic"]
+    known: TopicFacts | None
+    """What to note about the topic if the stream has read nothing of it."""
+    shape: Shape | None = None
+    """Another shape of the new table."""
+
+
+def expect_empty(refill: Refill, topic_id: str) -> None:
+    """Raises StreamFailed if the table has rows, or its stream has begun."""
+    subject = refill.subject
+    table = subject.table.qualified
+    if subject.reached(topic_id).applied:
+        raise StreamFailed(
+            f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Run the command again."
+        )
+    if has_rows(subject.client, subject.table):
+        raise StreamFailed(
+            f"{table} has rows, and stream {refill.stream!r} has read nothing of topic {refill.subject.settings.topic}",
+            hint="Empty the table first, or run the stream first, then use `ch_sink resync CONFIG --apply`.",
+        )
+
+
+def placed(table: TargetTable, target: TargetTable) -> TargetTable:
+    """The table under the target's name."""
+    return replace(table, name=target.name)
+
+
+def exchanged(refill: Refill, new: NewTable, way: Way, facts: Mapping[int, TableRefilled], say: Say) -> float:
+    """Put the new table in place while the stream stands still; returns for how many seconds it did."""
+    subject, fold, shape = refill.subject, new.fold, way.shape
+    ledger, topic, topic_id = subject.ledger, way.topic, way.topic.topic_id
+    with held(refill, topic_id, say):
+        began = time.monotonic()
+        for intent in ledger.open_intents(topic_id):
+            if ledger.progress_of(topic_id, intent.partition, intent.start) is not None:
+                raise StreamFailed(
+                    f"a batch of {refill.stream!r} was begun and is not finished",
+                    hint="Run the job until it has finished the batch: `ch_sink run CONFIG`.",
+                )
+        applied = subject.reached(topic_id).applied
+        if way.known is not None:
+            expect_empty(refill, topic_id)
+        fold.to(applied)
+        expect_good_records(refill, fold, applied)
+        resolved = _no_longer_waiting(refill, fold, topic_id)
+        _expect_same_shape(refill)
+        top = new.top()
+        known = tuple(replace(facts[p], offset=offset, top=top) for p, offset in sorted(fold.at.items()))
+        ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, -1 if way.known else 0)}
+        changes = shape.after(placed(new.table, subject.table), subject.key) if shape else []
+        after, foreign = without_foreign(subject.client, changes)
+        for name in foreign:
+            say(f"view {name} is not one that ch_sink keeps and is left alone")
+        sql = [statement.sql for statement in after]
+        Exchange(refill, way.known, known, results_at(topic, ahead), resolved, sql).carry_out(say)
+        refilled(replace(subject, table=placed(new.table, subject.table)), say)
+        return time.monotonic() - began
+
+
+def _no_longer_waiting(refill: Refill, fold: Fold, topic_id: str) -> dict[int, list[int]]:
+    """Partition → offsets of the stream's waiting changes that the new table has.
+
+    Raises StreamFailed if the new table lacks changes for which the stream does not wait.
+    """
+    mine, own = fold.waiting(), refill.waiting(topic_id, fold.at)
+    if any(set(offsets) - set(own.get(p, ())) for p, offsets in mine.items()):
+        raise StreamFailed(
+            f"changes of {refill.stream!r} wait for values of other partitions",
+            hint="Let the stream catch up, then try again.",
+        )
+    return {p: sorted(set(offsets) - set(mine.get(p, ()))) for p, offsets in own.items()}
+
+
+def _expect_same_shape(refill: Refill) -> None:
+    """Raises StreamFailed if the table was altered since the new one was made like it."""
+    table = refill.subject.table
+    now = detect(refill.subject.client, table.database, table.name, refill.subject.settings.policy)
+    if [(c.name, c.type) for c in now.columns] != [(c.name, c.type) for c in table.columns]:
+        raise StreamFailed(f"{table.qualified} got other columns in the meantime", hint="Run the command again.")

@@ -10,7 +10,7 @@ and has no event between both, differs indeed.
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -28,7 +28,7 @@ from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, withou
 from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.report import Report, causes
 from ch_sink.trust.rollups import RolledUp, rolled_up
-from ch_sink.trust.shadow import Shadow, shadow_of, shadow_tables, staying
+from ch_sink.trust.shadow import shadow_of, shadow_tables, staying
 from ch_sink.trust.sides import KEY, Side
 from ch_sink.trust.source_rows import read_source
 from ch_sink.trust.subject import Options, Subject, chosen_columns, expect_condition, states_at
@@ -47,23 +47,8 @@ _UNPAIRED = 10_000
 """Most keys with wrong signs that are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """The outcome, while the shadow still exists."""
-
-    report: Report
-    differences: Differences
-    source: Side
-    """Its table has the columns only whose values are known."""
-    target: Side
-    topic_id: str
-    applied: dict[int, int]
-    """Offsets that the stream had applied when the comparison began, 0 for partitions that it has not begun."""
-    shadow: Shadow
-
-
 @contextmanager
-def verified(subject: Subject, options: Options, say: Callable[[str], None] = lambda _: None) -> Iterator[Verified]:
+def verified(subject: Subject, options: Options, say: Callable[[str], None] = lambda _: None) -> "Iterator[Comparison]":
     """Compare a table with its topic; the shadow and what was found exist until the context ends.
 
     Raises StreamFailed if the comparison is impossible, and ChSinkError of Kafka and ClickHouse.
@@ -72,7 +57,7 @@ def verified(subject: Subject, options: Options, say: Callable[[str], None] = la
         for _ in comparison.steps():
             subject.check()
             time.sleep(_PAUSE)
-        yield comparison.found
+        yield comparison
 
 
 class Comparison:
@@ -90,7 +75,7 @@ class Comparison:
         self.base = 0
         """Version of the source's rows in the shadow."""
         self.touched = self.lag = 0
-        self.found: Verified
+        self.report: Report
         """The result, after the last step."""
         self._open = ExitStack()
 
@@ -122,9 +107,7 @@ class Comparison:
             rollups = _rolled_up(self.subject, self.options, report, self.differences.source.table)
             report = replace(report, rollups=rollups, unpaired=(yield from self._unpaired()))
         self.shadow.expect_own(self.subject.client)
-        sides = self.differences.source, self.differences.target
-        report = replace(report, seconds=time.monotonic() - began)
-        self.found = Verified(report, self.differences, *sides, self.topic.topic_id, self.applied, self.shadow)
+        self.report = replace(report, seconds=time.monotonic() - began)
 
     def _unpaired(self) -> Generator[None, None, int]:
         """How many keys have wrong signs, also when looked at again: parts of one insert come one after the other."""
@@ -156,6 +139,7 @@ class Comparison:
                 hint="Run it first: `ch_sink run CONFIG`.",
             )
         self.applied = dict.fromkeys(self.topic.low, 0) | self.reached
+        """Offsets that the stream had applied when the comparison began, 0 for partitions that it has not begun."""
         # A whole topic has the values itself, and those that the stream keeps may be of a row that was wrong.
         begun = self.from_source or is_incomplete(subject.ledger, self.topic)
         kept = subject.kept(self.shadow.table) if begun else None

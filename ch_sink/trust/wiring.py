@@ -37,6 +37,7 @@ from ch_sink.kafka import schema_registry
 from ch_sink.model.values import SourceTable
 from ch_sink.snapshot import SourceAddress, open_source
 from ch_sink.snapshot.reader import OPTIONS, url_options
+from ch_sink.table.checks import expect_key
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.shape import Wanted
 from ch_sink.trust.subject import Subject, filled_columns
@@ -54,12 +55,15 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
         topic = offsets.state(config.kafka.topic)
     seen = look_into(config, topic, server_facts(client).years)
     schema = schema_for(seen, table)
+    key = key_columns(config, schema, table)
+    if any(table.column(name) is None for name in key):
+        expect_key(table, key)
     tables = cache(lambda: source_names(config, config.kafka.topic))
     return Subject(
         client,
         stream_settings(config),
         table,
-        key_columns(config, schema, table),
+        key,
         filled_columns(table, schema),
         config.state_database,
         StoppableTopic(KafkaTopic(kafka_settings(config), config.kafka.topic, concerned_by(config)), check),
@@ -94,7 +98,7 @@ def refill_of(config: Config, patience: float, check: Check = never_stops) -> Re
     client, tables, place = subject.client, config.tables, config.clickhouse
     return Refill(
         subject,
-        ClickHouseStreamStates(client, config.state_database, tables.ledger),
+        ClickHouseStreamStates(client.settings, config.state_database, tables.ledger),
         pending_of(config, client),
         handover_of(config, client, subject.table),
         f"{quote(place.database)}.{quote(subject.settings.policy.table.notes)}",

@@ -323,18 +323,23 @@ def out_of_range(source: ChType, target: ChType) -> bool:
 
 
 def one_to_one(source: SourceType, column: Column) -> bool:
-    """Whether values that differ never become one in the column, as a key needs. Those out of its range do not count.
-
-    A text's own form is lost in a column of another kind (``7`` and ``007``), as digits are in one of fewer.
-    """
+    """Whether values that differ never become one in the column, as a key needs: see `kept_apart`."""
     stated = column.stated
     if stated is not None and stated.name and not source.name and stated.kind == source.kind:
         source = stated  # as values are read
-    becomes, target = natural(source), parse_type(column.type).bare
+    return kept_apart(natural(source), parse_type(column.type).bare, text=source.kind != "bytes")
+
+
+def kept_apart(becomes: ChType, target: ChType, *, text: bool) -> bool:
+    """Whether values that differ never become one in a column of type ``target``. Those out of its range do not count.
+
+    A text's own form is lost in a column of another kind (``7`` and ``007``), as digits are in one of fewer.
+    ``becomes``: the type that has all values as themselves. ``text``: if that is String, they are texts, not bytes.
+    """
     if held(becomes, target) or out_of_range(becomes, target):
         return True
     if becomes.name == "String":
-        return target.name in ("Enum8", "Enum16") or (target.name == "UUID" and source.kind == "bytes")
+        return target.name in ("Enum8", "Enum16") or (target.name == "UUID" and not text)
     if becomes.name == "DateTime64":
         return target.name not in ("Date", "Date32", "DateTime", "DateTime64")
     return target.name not in _WHOLE

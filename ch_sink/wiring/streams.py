@@ -3,10 +3,9 @@
 import math
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from ch_sink.clickhouse import (
     ClickHouseSettings,
@@ -14,13 +13,11 @@ from ch_sink.clickhouse import (
     ClickHouseTableAdmin,
     Client,
     Retry,
-    connect,
 )
 from ch_sink.config import Config
 from ch_sink.discovery.wiring import client_of, dead_letters_of, kafka_settings, ledger_of, pending_of
 from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaSettings, TopicWatermarks
 from ch_sink.model.values import TopicState
-from ch_sink.ports import Alive, Compared, Condition, RecordedState, Request
 from ch_sink.stream.batch_plan import rewind
 from ch_sink.stream.pace import Patience
 from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
@@ -52,7 +49,7 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
     return StreamPorts(
         ledger_of(config, client),
         _table_admin(config, client),
-        _Topics(topics, kafka),
+        topics.watermarks(kafka),
         pending_of(config, client),
         GroupOffsets(topics.commits(kafka), config.consumer_group),
         lambda topic_id: sum(dead_letters_of(config, client, topic_id).count().values()),
@@ -120,53 +117,13 @@ class SharedTopics:
                 commits.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Topics:
-    shared: SharedTopics
-    kafka: KafkaSettings
-
-    def state(self, topic: str) -> TopicState:
-        return self.shared.state(self.kafka, topic)
-
-
 def members_of(configs: Sequence[Config]) -> list[Member]:
     """The streams of a job with their states. Connects to nothing yet."""
-    ledgers: dict[LazyStates, LazyStates] = {}
+    ledgers: dict[ClickHouseStreamStates, ClickHouseStreamStates] = {}
     made = []
     for config in configs:
         settings = replace(ClickHouseSettings(**config.clickhouse.connection()), retry=Retry(1), timeout=_TIMEOUT)
-        place = LazyStates(settings, config.state_database, config.tables.ledger)
+        place = ClickHouseStreamStates(settings, config.state_database, config.tables.ledger)
         patience = Patience(math.inf if config.retry_for is None else config.retry_for)
         made.append(Member(config.stream_name, ledgers.setdefault(place, place), config.fingerprint(), patience))
     return made
-
-
-@dataclass(frozen=True)
-class LazyStates:
-    """The states in one ledger; connects when it is asked, so that a job can wait for an unavailable server."""
-
-    settings: ClickHouseSettings
-    database: str
-    table: str
-
-    def read(self, streams: Sequence[str]) -> dict[str, RecordedState]:
-        return self._states.read(streams)
-
-    def mark(self) -> object:
-        return self._states.mark()
-
-    def ask(self, requests: Mapping[str, Request]) -> None:
-        self._states.ask(requests)
-
-    def note(self, conditions: Mapping[str, Condition]) -> None:
-        self._states.note(conditions)
-
-    def beat(self, beats: Mapping[str, Alive]) -> None:
-        self._states.beat(beats)
-
-    def compare(self, comparisons: Mapping[str, Compared]) -> None:
-        self._states.compare(comparisons)
-
-    @cached_property
-    def _states(self) -> ClickHouseStreamStates:
-        return ClickHouseStreamStates(connect(self.settings), self.database, self.table)

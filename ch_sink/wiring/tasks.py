@@ -9,6 +9,7 @@ from confluent_kafka import Message
 
 from ch_sink.clickhouse import (
     AnyKeyLookup,
+    ClickHousePending,
     ClickHouseWriter,
     Client,
     await_earlier_inserts,
@@ -100,11 +101,15 @@ def task_ports(
 
 
 def _pending(client: Client, config: Config, task: Task, kafka: KafkaSettings) -> Pending:
-    stored = pending_of(config, client)
     if not config.policy().columns.hides:
-        return stored
-
-    return WithheldPending(stored, lambda partition, offset: _record_at(kafka, task.topic, partition, offset))
+        return pending_of(config, client)
+    return WithheldPending(
+        client,
+        config.state_database,
+        config.tables.pending,
+        config.stream_name,
+        lambda partition, offset: _record_at(kafka, task.topic, partition, offset),
+    )
 
 
 def _record_at(kafka: KafkaSettings, topic: str, partition: int, offset: int) -> Records | None:
@@ -171,11 +176,10 @@ class NoHistory:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WithheldPending:
-    """A Pending that keeps neither values nor headers."""
+@dataclass(slots=True)
+class WithheldPending(ClickHousePending):
+    """Keeps neither values nor headers."""
 
-    inner: Pending
     read: Callable[[int, int], Records | None]
     """The record at an offset of a partition, None if the topic does not hold it."""
 
@@ -188,26 +192,13 @@ class WithheldPending:
         *,
         fence: Fence | None = None,
     ) -> None:
-        """See Pending."""
         bare = [r if r.value is None else replace(r, value=_WITHHELD, headers=()) for r in records]
-        self.inner.put(topic_id, partition, bare, token, fence=fence)
+        ClickHousePending.put(self, topic_id, partition, bare, token, fence=fence)
 
     def open(self, topic_id: str, partition: int) -> list[PendingRecord]:
         """See Pending. Raises DataLoss if Kafka does not hold a record that waits."""
-        found = self.inner.open(topic_id, partition)
+        found = ClickHousePending.open(self, topic_id, partition)
         return [self._whole(partition, r) if r.swap is None and r.value == _WITHHELD else r for r in found]
-
-    def places(self) -> dict[tuple[str, int], int]:
-        """See Pending."""
-        return self.inner.places()
-
-    def resolve(self, topic_id: str, partition: int, offsets: Sequence[int]) -> None:
-        """See Pending."""
-        self.inner.resolve(topic_id, partition, offsets)
-
-    def released(self, topic_id: str, partition: int, first: int, end: int) -> list[int]:
-        """See Pending."""
-        return self.inner.released(topic_id, partition, first, end)
 
     def _whole(self, partition: int, record: PendingRecord) -> PendingRecord:
         found = self.read(partition, record.offset)

@@ -25,7 +25,9 @@ ALIVE = Alive("run", "host", 7, "123")
 def states(request: pytest.FixtureRequest) -> StreamStates:
     if request.param == "memory":
         return MemoryStreamStates()
-    return ClickHouseStreamStates(request.getfixturevalue("client"), request.getfixturevalue("own_tables"), "ledger")
+    return ClickHouseStreamStates(
+        request.getfixturevalue("client").settings, request.getfixturevalue("own_tables"), "ledger"
+    )
 
 
 def test_an_unknown_stream_has_no_entries(states: StreamStates, stream: str) -> None:
@@ -88,7 +90,7 @@ def own_ledger(client: Client, database: str) -> None:
 
 def test_entries_replace_each_other_so_that_their_number_does_not_grow(client: Client, database: str) -> None:
     own_ledger(client, database)
-    states = ClickHouseStreamStates(client, database, "ledger")
+    states = ClickHouseStreamStates(client.settings, database, "ledger")
     for moment in range(5):
         states.beat({"a": ALIVE, "b": ALIVE})
         states.ask({"a": Request("pause", "ann", moment)})
@@ -100,7 +102,7 @@ def test_entries_replace_each_other_so_that_their_number_does_not_grow(client: C
 
 def test_a_clock_that_steps_back_hides_no_request(client: Client, database: str) -> None:
     own_ledger(client, database)
-    states = ClickHouseStreamStates(client, database, "ledger")
+    states = ClickHouseStreamStates(client.settings, database, "ledger")
     states.note({"a": STOPPED})
     client.command(f"ALTER TABLE {database}.ledger UPDATE run_id = 'x' WHERE 1 SETTINGS mutations_sync = 2")
     ahead = "(entry, topic_id, state, written) SELECT entry, topic_id, state, written + 86400000000000"
@@ -114,7 +116,7 @@ def test_the_ledger_of_a_stream_does_not_see_them(client: Client, database: str)
     ledger = ClickHouseLedger(client, database, "ledger", "a")
     ledger.claim("r1")
     ledger.intents([RangeIntent("t", "id", 0, 0, 10)])
-    states = ClickHouseStreamStates(client, database, "ledger")
+    states = ClickHouseStreamStates(client.settings, database, "ledger")
     states.ask({"a": PAUSE})
     states.note({"a": STOPPED})
     states.beat({"a": ALIVE})
@@ -124,7 +126,7 @@ def test_the_ledger_of_a_stream_does_not_see_them(client: Client, database: str)
 
 
 def test_without_a_ledger_nothing_is_recorded_and_writing_says_so(client: Client, database: str) -> None:
-    states = ClickHouseStreamStates(client, database, "ledger")
+    states = ClickHouseStreamStates(client.settings, database, "ledger")
     assert states.read(["a"]) == {"a": RecordedState()}
     with pytest.raises(ClickHouseError) as caught:
         states.ask({"a": PAUSE})
@@ -138,7 +140,7 @@ def test_the_state_of_200_streams_is_read_from_a_few_rows_of_a_long_ledger(clien
         "SELECT concat('s', toString(number % 200)), 'result', 'id', number, number + 1, number, number "
         "FROM numbers(400000)"
     )
-    states, names = ClickHouseStreamStates(client, database, "ledger"), [f"s{n}" for n in range(200)]
+    states, names = ClickHouseStreamStates(client.settings, database, "ledger"), [f"s{n}" for n in range(200)]
     states.beat(dict.fromkeys(names, ALIVE))
     states.note(dict.fromkeys(names, STOPPED))
     assert {r.condition for r in states.read(names).values()} == {STOPPED}

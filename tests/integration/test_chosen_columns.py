@@ -9,7 +9,7 @@ from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import ConfigError, TableError
 from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.table.spec import chosen_schema
-from ch_sink.trust.erase import erased
+from ch_sink.trust.one_key import erased
 from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options

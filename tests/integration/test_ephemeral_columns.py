@@ -9,8 +9,8 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import SourceError, StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import truncate_statement
-from ch_sink.trust.explain import stored_rows
 from ch_sink.trust.key import wanted_key
+from ch_sink.trust.one_key import stored_rows
 from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced

@@ -13,9 +13,9 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.ports import DeadLetter, FinishedRange, RowsEdited
-from ch_sink.trust import erase as procedure
+from ch_sink.trust import one_key as procedure
 from ch_sink.trust import purge
-from ch_sink.trust.erase import erased
+from ch_sink.trust.one_key import erased
 from ch_sink.trust.own_tables import OwnTables, delete_rows
 from ch_sink.trust.purge import purged
 from ch_sink.trust.subject import Subject

@@ -15,9 +15,8 @@ from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.trust.biography import Biography
 from ch_sink.trust.biography import Event as Explained
-from ch_sink.trust.erase import erased
-from ch_sink.trust.explain import Reading, biography, life_of, stored_rows
 from ch_sink.trust.key import wanted_key
+from ch_sink.trust.one_key import Reading, biography, erased, life_of, stored_rows
 from ch_sink.trust.own_tables import Noted
 from tests.support.hand import (
     APPEND,

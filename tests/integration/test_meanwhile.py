@@ -148,7 +148,7 @@ def test_a_comparison_that_waits_lets_others_go_on_meanwhile(client: Client, dat
         next(steps)
         it.read_all()
         assert len(list(islice(steps, 20))) < 20
-        assert (comparison.found.report.equal, comparison.found.report.lag) == (True, 0)
+        assert (comparison.report.equal, comparison.report.lag) == (True, 0)
 
 
 def stored(client: Client, database: str) -> Hand:

@@ -41,7 +41,7 @@ def files(tmp_path: Path, clickhouse: EmbeddedClickHouse, client: Client, databa
 
 @pytest.fixture
 def states(client: Client, database: str) -> ClickHouseStreamStates:
-    return ClickHouseStreamStates(client, database, LEDGER)
+    return ClickHouseStreamStates(client.settings, database, LEDGER)
 
 
 def seen(states: ClickHouseStreamStates) -> dict[str, str]:
@@ -83,9 +83,20 @@ def test_a_pattern_that_selects_nothing_is_refused(files, capsys, arguments, sai
     assert said in capsys.readouterr().err
 
 
-def test_without_a_ledger_the_next_step_is_init(files, client, database, capsys):
+@pytest.mark.parametrize(
+    "command", [("pause",), ("resume",), ("status",), ("dead-letters", "list"), ("dead-letters", "drop")]
+)
+def test_without_a_ledger_or_letters_the_next_step_is_init(files, client, database, capsys, command):
     client.command(f"DROP TABLE {database}.{LEDGER} SYNC")
-    assert leave("pause", *files) == 1
-    shown = capsys.readouterr().err
-    assert f"has not run yet: its ledger does not exist: {database}.{LEDGER}" in shown
-    assert "ch_sink init" in shown
+    assert leave(*command, files[0]) == 1
+    shown = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: ")]
+    table = "ch_sink_dead_letters" if command[0] == "dead-letters" else LEDGER
+    assert shown == [
+        f"error: the sink's own table {database}.{table} does not exist",
+        "next: Create it with `ch_sink init CONFIG --apply`.",
+    ]
+
+
+def test_without_the_database_the_next_step_is_init(files, capsys):
+    assert leave("pause", files[0], "--set", "clickhouse.database=nowhere") == 1
+    assert "error: the sink's own table nowhere.ch_sink_ledger does not exist" in capsys.readouterr().err

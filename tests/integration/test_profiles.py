@@ -17,10 +17,9 @@ from ch_sink.errors import ClickHouseError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
-from ch_sink.trust.erase import erased
-from ch_sink.trust.explain import noted_of
 from ch_sink.trust.key import wanted_key
 from ch_sink.trust.life import Reading, biography
+from ch_sink.trust.one_key import erased, noted_of
 from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced

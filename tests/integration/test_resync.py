@@ -18,7 +18,7 @@ from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.ports import Alive, FinishedRange, Request
 from ch_sink.snapshot.reader import Value
 from ch_sink.stream.claims import born
-from ch_sink.trust.load import filling
+from ch_sink.trust.load import every_column, load
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options
@@ -320,7 +320,7 @@ def test_columns_that_the_stream_does_not_fill_are_named(client: Client, databas
     it.feed.admin.table = detect(client, database, "acct", it.feed.policy)
     subject = replace(it.refill.subject, columns=tuple(c for c in it.refill.subject.columns if c.name != "seen"))
     said: list[str] = []
-    filling(subject.table, subject.columns, subject.key, None, it.feed.policy, it.source, said.append)  # type: ignore[arg-type]
+    every_column(subject.table, subject.columns, subject.key, None, it.feed.policy, it.source, said.append)  # type: ignore[arg-type]
     assert said == ["seen: not filled by the stream, left to the default"]
 
 
@@ -403,8 +403,8 @@ def test_columns_are_named_masked_and_added_as_the_stream_does_it(client: Client
     table = detect(client, database, "people", policy)
     truth = read_truth("mariadb-busy")["acct"]
     source = FinalRows(truth)
-    made = filling(table, table.source_columns, ("id", "k"), None, policy, source)
-    assert made.load(client, table, source, 5) == len(truth.rows)
+    made = every_column(table, table.source_columns, ("id", "k"), None, policy, source)
+    assert load(client, table, made, source, 5) == len(truth.rows)
     at = [truth.names.index(name) for name in ("id", "k", "owner", "n")]
     wanted = {
         (

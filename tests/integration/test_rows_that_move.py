@@ -1,7 +1,6 @@
 """Rows that change their place in the table: none keeps a row that has left it."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -35,9 +34,9 @@ pytestmark = pytest.mark.integration
 LAST = {"update": (update(row(1, "b"), row(1, "c"), 300), [(1, "c")]), "delete": (delete(row(1, "b"), 300), [])}
 
 
-def unreadable(client: Client, database: str, engine: str, last: Event, **policy: Any) -> Hand:
+def unreadable(client: Client, database: str, engine: str, last: Event) -> Hand:
     """A row is created, moved by a record that cannot be read, and changed again."""
-    chosen = policy_of(on_bad_record="dead_letter", **policy)
+    chosen = policy_of(on_bad_record="dead_letter")
     events = [insert(1, "a", 100), update(row(1, "a"), row(1, "b"), 200), last]
     it = made(client, database, OWN[engine], chosen, [events], order="ORDER BY (id, v)")
     good = it.feed.records[0]
@@ -63,12 +62,6 @@ def test_the_letter_may_be_in_the_chunk_of_the_next_change(client: Client, datab
     it.read((0, 1))
     it.read_all()
     assert it.view() == []
-
-
-def test_before_images_are_trusted_where_the_configuration_says_so(client: Client, database: str) -> None:
-    it = unreadable(client, database, "replacing", LAST["update"][0], stored_row="before")
-    it.read_all()
-    assert it.view() == [(1, "a"), (1, "c")]
 
 
 @each_engine

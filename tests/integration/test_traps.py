@@ -26,7 +26,7 @@
 | async_insert is on by default | an_acknowledged_insert_is_stored_and_merged_in_its_block |
 | optimize_on_insert: fewer rows than were sent | an_acknowledged_insert_is_stored_and_merged_in_its_block |
 | more than 100 partitions in one block are refused | `test_cases`: case_16 |
-| retryable codes are read as numbers | `test_cases_faults`: case_15; `tests/unit/clickhouse/test_failures.py` |
+| retryable codes are read as numbers | `test_cases_faults`: case_15; `tests/unit/clickhouse/test_settings.py` |
 """
 
 from dataclasses import replace

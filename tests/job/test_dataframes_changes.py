@@ -81,6 +81,39 @@ def test_changes_that_keep_values_need_an_order(session: Any, shelf: Shelf) -> N
     assert shelf.rows() == {1: "a", 2: "b"}
 
 
+def test_two_keys_never_become_one(session: Any, shelf: Shelf) -> None:
+    """The texts 7 and 07 would be one row."""
+    apply = changes(config(shelf), keys="id", sequence_by="at", except_column_list="at")
+    rows = frame(session, [("7", "a", 1), ("07", "b", 2)], "id string, status string, at int")
+    with pytest.raises(ConfigError, match="keys of type string that differ can be one value of Int64"):
+        apply(rows, 0)
+    assert shelf.count() == 0
+    apply(rows.selectExpr("bigint(id) AS id", "status", "at"), 1)
+    assert shelf.rows() == {7: "b"}
+
+
+def test_columns_have_any_name(session: Any, shelf: Shelf) -> None:
+    place = f"{shelf.database}.orders"
+    shelf.client.command(f"DROP TABLE {place} SYNC")
+    shelf.client.command(
+        f"CREATE TABLE {place} (`o.id` Int64, `we``ird` Nullable(String), _version UInt128, _is_deleted UInt8) "
+        "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY `o.id`"
+    )
+    apply = changes(
+        config(shelf),
+        keys="o.id",
+        sequence_by="c.`at",
+        op="o.p",
+        except_column_list="c.`at",
+        ignore_null_updates_column_list="we`ird",
+    )
+    schema = "`o.id` long, `we``ird` string, `c.``at` int, `o.p` string"
+    apply(frame(session, [(1, "a", 1, "insert"), (2, "b", 1, "insert"), (1, None, 2, "update_after")], schema), 0)
+    apply(frame(session, [(2, None, 3, "delete")], schema), 1)
+    found = shelf.client.rows(f"SELECT `o.id`, `we``ird` FROM {place} FINAL WHERE NOT _is_deleted")
+    assert [tuple(row.values()) for row in found] == [(1, "a")]
+
+
 def test_new_columns_reach_the_table(spark: Any, shelf: Shelf) -> None:
     rows = [(1, "a", "insert", 1, 5), (2, "b", "insert", 1, None)]
     changes(config(shelf, evolve="add_columns"), **DELTA)(frame(spark, rows, f"{SCHEMA}, points int"), 0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ch_sink.clickhouse import Evolution, detect
+from ch_sink.clickhouse import ClickHouseTableAdmin, detect
 from ch_sink.config import load
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
@@ -52,15 +52,15 @@ def test_a_job_that_dies_around_the_alter_stores_each_change_once(
     altered: bool, place: Place, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = prepared(place, "mariadb", engine="append")
-    carry_out = Evolution.carry_out
+    carry_out = ClickHouseTableAdmin.carry_out
 
-    def dies(self: Evolution, *arguments: Any) -> None:
+    def dies(self: ClickHouseTableAdmin, *arguments: Any) -> None:
         if altered:
             carry_out(self, *arguments)
         raise StreamFailed("the driver died here")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Evolution, "carry_out", dies)
+        patch.setattr(ClickHouseTableAdmin, "carry_out", dies)
         with pytest.raises(StreamFailed, match="died here"):
             run_streams([load(config)], once=True)
     # The chunk is stored whole, once its columns exist.

@@ -27,7 +27,7 @@ def test_documents_and_flattened_rows(place: Place, spark: SparkSession) -> None
     place.kafka.create_topic(documents, 1)
     place.kafka.create_topic(rows, 3)
     configs = [
-        place.config(documents, "customers", init={"engine": "collapsing"}),
+        place.config(documents, "customers", engine="collapsing"),
         place.config(rows, "kc"),
     ]
     for topic, records in sent.items():

@@ -101,13 +101,13 @@ def test_init_apply_makes_table_view_and_the_sink_s_own_tables(config, client, d
 
 
 def test_what_init_prints_is_what_apply_does(config, client, database, capsys):
-    assert leave("init", config(), "--engine", "collapsing") == 0
+    assert leave("init", config(engine="collapsing")) == 0
     for statement in capsys.readouterr().out.split(";\n"):
         if statement.strip():
             client.command("\n".join(line for line in statement.splitlines() if not line.startswith("--")))
     by_hand = table_types(client, database)
     drop_all(client, database)
-    assert leave("init", config(), "--apply", "--engine", "collapsing") == 0
+    assert leave("init", config(engine="collapsing"), "--apply") == 0
     assert table_types(client, database) == by_hand
 
 
@@ -140,6 +140,18 @@ def test_check_is_content_after_init(config, capsys):
     capsys.readouterr()
     assert leave("check", path, "--json") == 0
     assert findings(capsys) == {}
+
+
+def test_a_key_column_of_a_table_cannot_be_renamed(config, client, database, capsys):
+    assert leave("init", config(), "--apply") == 0
+    before = table_types(client, database)
+    for command in ("init", "resync", "verify"):
+        capsys.readouterr()
+        assert leave(command, config(columns="{rename: {k: kk}}"), *(["--apply"] if command != "verify" else [])) == 1
+        said = " ".join(capsys.readouterr().err.split())
+        assert "`.`kc` lacks the key column kk" in said, command
+        assert "Name a new table in clickhouse.table" in said, command
+    assert table_types(client, database) == before
 
 
 def test_check_tells_what_to_change(config, client, database, capsys):

@@ -50,7 +50,7 @@ class Stream:
         self.produced = 0
         self.produce(HISTORY[:1])
         self.config = place.config(self.topic, "t")
-        done = inside("init", self.config, "--apply", "--engine", engine)
+        done = inside("init", self.config, "--apply", "--set", f"engine={engine}")
         assert done.returncode == 0, done.stderr
         self.alter("Nullable(Int8)")
         self.produce(HISTORY[1:])
@@ -194,7 +194,7 @@ def test_nothing_is_retried_while_a_job_has_the_stream_and_dropped_letters_stay_
     job.release()
     with mock.patch("socket.gethostname", return_value="elsewhere"):
         job.claim("a job on another host")
-    states = ClickHouseStreamStates(place.client, place.database, "ch_sink_ledger")
+    states = ClickHouseStreamStates(place.client.settings, place.database, "ch_sink_ledger")
     states.beat({name: Alive("run", "elsewhere", 1, "x")})
     refused = inside("dead-letters", "retry", stream.config)
     assert "its dead letters cannot be retried now" in refused.stderr

@@ -39,7 +39,7 @@ def test_small_ranges_of_many_partitions_are_one_insert(
     events = [mysql("c", {"id": n}, None, {"id": n, "big": f"v{n}"}, 100 + n) for n in range(3 * PARTITIONS)]
     produce(mock_kafka, [replace(r, partition=n % PARTITIONS) for n, r in enumerate(recorded(topic, events))], topic)
     config = config_file(tmp_path, mock_kafka, clickhouse, topic, "orders", database)
-    made = inside("init", config, "--apply", "--engine", engine)
+    made = inside("init", config, "--apply", "--set", f"engine={engine}")
     assert made.returncode == 0, made.stderr
     settings = load(config)
     table = detect(client, database, "orders", settings.policy())

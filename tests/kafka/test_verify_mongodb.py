@@ -186,10 +186,10 @@ def test_two_documents_with_one_key_are_no_comparison(shop: Stand) -> None:
     ("seed", "more"),
     [
         (11, {"document": {"columns": {"first_tag": "tags.0", "name": "name"}}}),
-        (12, {"document": {"keys": "typed"}, "init": {"engine": "collapsing"}}),
+        (12, {"document": {"keys": "typed"}, "engine": "collapsing"}),
         (
             13,
-            {"document": {"columns": {"a": "a"}}, "init": {"document_type": "JSON", "engine": "versioned-collapsing"}},
+            {"document": {"columns": {"a": "a"}}, "init": {"document_type": "JSON"}, "engine": "versioned-collapsing"},
         ),
     ],
 )
@@ -234,7 +234,7 @@ def test_init_and_check(
     topic = topic_of(mock_kafka, collection.events(dialect))
     config = config_file(
         tmp_path, mock_kafka, clickhouse, topic, "customers", database,
-        document={"columns": {"first_tag": "tags.0"}}, init={"engine": "collapsing", "document_type": "JSON"},
+        document={"columns": {"first_tag": "tags.0"}}, init={"document_type": "JSON"}, engine="collapsing",
     )  # fmt: skip
     made = inside("init", config, "--apply")
     assert made.returncode == 0, made.stderr

@@ -24,8 +24,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.ports import CLOCKS, TableRefilled
 from ch_sink.table.views import view_of
 from ch_sink.trust.biography import Biography
-from ch_sink.trust.erase import erased
-from ch_sink.trust.explain import life_of
+from ch_sink.trust.one_key import erased, life_of
 from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced

@@ -17,7 +17,6 @@ from ch_sink.clickhouse import (
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.decode import Decoder
 from ch_sink.memory.ledger import MemoryLedger
-from ch_sink.memory.stores import MemoryGroup
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import StoredLetter
 from ch_sink.stream.partition_states import States
@@ -32,7 +31,7 @@ from ch_sink.wiring.letters import LetterRetry
 from tests.support.hand import OWN
 from tests.support.local_runner import LocalRunner
 from tests.support.machine_model import Copies, Known, Rows, Shop, SourceRows, Wrong, applied, differing
-from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
+from tests.support.memory_stream import MemoryGroup, MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
 from tests.support.stream import engine_ports
 from tests.support.trust import TopicInMemory

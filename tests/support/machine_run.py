@@ -11,7 +11,7 @@ from random import Random
 from ch_sink.clickhouse import Client
 from ch_sink.errors import ChSinkError
 from ch_sink.trust.biography import Biography, Event
-from ch_sink.trust.explain import life_of
+from ch_sink.trust.one_key import life_of
 from ch_sink.trust.resync import resynced
 from tests.support.kills import Killed
 from tests.support.machine import ENGINES, Refused, Stand, Wrong, backup, differing, restore

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 from ch_sink.errors import ChSinkError, StreamFailed
-from ch_sink.trust.erase import erased
+from ch_sink.trust.one_key import erased
 from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.resync import resynced

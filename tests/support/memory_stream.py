@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode import decoder_for
-from ch_sink.memory import MemoryGroup, MemoryHandover, MemoryLedger, MemoryPending
+from ch_sink.memory import MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.model.values import TopicState
@@ -54,6 +54,29 @@ class MemoryDeadLetters:
         for place in places:
             if place in self.stored:
                 self.stored[place] = replace(self.stored[place], retried=self.clock(), outcome=outcome)
+
+
+class MemoryGroup:
+    """A consumer group that accepts every commit."""
+
+    def __init__(self) -> None:
+        self.committed: dict[int, int] = {}
+        self._asked: Callable[[], None] | None = None
+
+    def commit(self, topic: str, ends: Mapping[int, int]) -> None:
+        """See GroupOffsets.commit."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked()
+        self.committed.update(ends)
+
+    def last_committed(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """See GroupOffsets.last_committed."""
+        return {p: self.committed[p] for p in partitions if p in self.committed}
+
+    def before_commit(self, topic: str, partitions: Sequence[int], notice: Callable[[dict[int, int]], None]) -> None:
+        """See GroupOffsets.before_commit."""
+        self._asked = lambda: notice(self.last_committed(topic, partitions))
 
 
 class MemoryRegistry:

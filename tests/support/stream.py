@@ -21,7 +21,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.decode import Decoder, decoder_for
 from ch_sink.discovery.sample import sample_schema
-from ch_sink.memory import MemoryGroup, MemoryLedger
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import Records, UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.pipeline.target import Target
@@ -36,7 +36,7 @@ from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.fixtures import as_records, partitions, registry, topic_of, topics
 from tests.support.kills import Kill
 from tests.support.local_runner import LocalBatch, LocalPorts, LocalRunner
-from tests.support.memory_stream import MemoryTopic
+from tests.support.memory_stream import MemoryGroup, MemoryTopic
 
 
 def typed_stream(stream: str, table: str) -> str:

@@ -26,7 +26,7 @@ class Waiting:
 
     def __init__(self, name: str, begun: list[str], closed: list[str], fails: bool) -> None:
         self.name, self.begun, self.closed, self.fails = name, begun, closed, fails
-        self.found = SimpleNamespace(report=f"report of {name}")
+        self.report = f"report of {name}"
 
     def steps(self) -> Iterator[None]:
         self.begun.append(self.name)

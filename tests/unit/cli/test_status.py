@@ -4,8 +4,7 @@ import pytest
 
 from ch_sink.cli.output import Output
 from ch_sink.cli.status import show_all, show_one
-from ch_sink.observe.status import PartitionStatus, StreamStatus, worst_first
-from ch_sink.observe.stream import Standing
+from ch_sink.observe.stream import PartitionStatus, Standing, StreamStatus, worst_first
 from tests.support.views import counts_of
 
 

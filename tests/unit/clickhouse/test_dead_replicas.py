@@ -9,7 +9,7 @@ import pytest
 
 from ch_sink.clickhouse import await_earlier_inserts, execute
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin, Evolution
+from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
@@ -231,6 +231,6 @@ def test_an_added_column_does_not_wait_for_a_host_that_is_down(monkeypatch: pyte
 
     servers = Servers("a", answer)
     monkeypatch.setattr("ch_sink.clickhouse.table_admin.detect", lambda *_: wide if servers.requests else TABLE)
-    evolution = Evolution(servers.client(), "d", "t", policy_of(), "pair")
+    evolution = ClickHouseTableAdmin(servers.client(), "d", "t", policy_of(), "pair")
     assert evolution.carry_out(TABLE, [UnknownColumn("more", 0, "Nullable(String)")], ("id",)) is wide
     assert len([one for one in servers.requests if one.sql.startswith("ALTER")]) == 1

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ch_sink.clickhouse import ClickHouseWriter, Client, Evolution, detect
+from ch_sink.clickhouse import ClickHouseTableAdmin, ClickHouseWriter, Client, detect
 from ch_sink.decode import Decoder
 from ch_sink.decode.unknown_columns import declared_unknown
 from ch_sink.model.policy import policy_of
@@ -59,7 +59,7 @@ def test_added_columns_follow_the_choice_with_their_defaults(client: Client, dat
         "doc": SourceType("string", JSON, default='{"a":1}', has_default=True),
     }
     choices = TypeChoices(arrays="empty_for_null", json_columns=(("doc", "JSON"),))
-    evolution = Evolution(client, database, "t", policy_of(), types=choices)
+    evolution = ClickHouseTableAdmin(client, database, "t", policy_of(), types=choices)
     after = evolution.carry_out(table, declared_unknown(table, new), ("id",))
     types = {column.name: column.type for column in after.columns}
     assert (types["tags"], types["doc"]) == ("Array(Nullable(String))", "Nullable(JSON)")

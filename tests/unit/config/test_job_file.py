@@ -85,13 +85,13 @@ def test_the_first_exception_that_matches_holds(write):
     )
     found = expanded(write(text))
     orders, users = found.streams
-    assert (orders.table_engine, orders.init.ttl, orders.evolve, orders.deletes) == (
-        "replacing",
+    assert (orders.engine, orders.init.ttl, orders.evolve, orders.deletes) == (
+        None,
         "a",
         "fail",
         "ignore",
     )
-    assert (users.table_engine, users.init.ttl, users.evolve, users.deletes) == ("append", "b", "fail", "ignore")
+    assert (users.engine, users.init.ttl, users.evolve, users.deletes) == ("append", "b", "fail", "ignore")
     assert users.init.order_by == ("id",)
     assert found.skipped == ("shop.public.tmp_1",)
     assert len(found.notes) == 1

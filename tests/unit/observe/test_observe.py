@@ -1,8 +1,7 @@
 """Progress and status: sums and what is derived from them."""
 
 from ch_sink.model.counts import Counts
-from ch_sink.observe.status import StreamStatus, earlier_topics, partitions_of
-from ch_sink.observe.stream import StreamSummary, progress_line
+from ch_sink.observe.stream import StreamStatus, StreamSummary, earlier_topics, partitions_of, progress_line
 from ch_sink.ports import PartitionTotals
 from tests.support.views import counts_of
 

@@ -68,7 +68,7 @@ class Executor:
 
 
 def running(executor: Any) -> Application:
-    found = Application([], None, None, Stop())
+    found = Application({}, None, None, Stop())
     found._executor = executor
     return found
 
@@ -100,9 +100,9 @@ def test_without_executors_a_call_or_a_start_is_reported_and_given_up(
 ) -> None:
     for name, seconds in (("_WATCH_SECONDS", 0.01), ("_WARN_SECONDS", 0.02), ("_GIVE_UP_SECONDS", 0.05)):
         monkeypatch.setattr(application, name, seconds)
-    monkeypatch.setattr(application, "build_application", lambda *_, **__: None)
+    monkeypatch.setattr(application, "build_session", lambda *_, **__: None)
     monkeypatch.setattr("ch_sink.spark.executor.SparkExecutor", lambda *_: Executor(executors=0))
-    job = Application([], None, None, Stop()) if starts else running(Executor(works=False, executors=0))
+    job = Application({}, None, None, Stop()) if starts else running(Executor(works=False, executors=0))
     expected = "Spark did not start: cancelled" if starts else "Spark stopped working: cancelled"
     with caplog.at_level(logging.WARNING), pytest.raises(SparkLost, match=expected):
         job.execute([])
@@ -154,7 +154,7 @@ def starting(monkeypatch: pytest.MonkeyPatch) -> tuple[StartingJvm, threading.Ev
         assert jvm.killed.wait(20)
         raise RuntimeError("it was killed")
 
-    monkeypatch.setattr(application, "build_application", build)
+    monkeypatch.setattr(application, "build_session", build)
     return jvm, begun
 
 
@@ -181,7 +181,7 @@ def test_a_start_that_a_batch_waits_for_is_not_given_up(
 ) -> None:
     jvm, begun = starting
     monkeypatch.setattr(application, "_START_SECONDS", 0.05)
-    job = Application([], None, JvmStart(jvm, {}), Stop())  # type: ignore[arg-type]
+    job = Application({}, None, JvmStart(jvm, {}), Stop())  # type: ignore[arg-type]
     with ThreadPoolExecutor() as pool:
         call = pool.submit(job.execute, [])
         assert begun.wait(20)
@@ -197,9 +197,9 @@ def test_workers_of_a_job_that_waits_are_kept(monkeypatch: pytest.MonkeyPatch) -
     executor = Executor()
     monkeypatch.setattr(application, "_WARM_SECONDS", 0.06)
     monkeypatch.setattr(application, "_IDLE_LOOK", 0.02)
-    monkeypatch.setattr(application, "build_application", lambda *_, **__: None)
+    monkeypatch.setattr(application, "build_session", lambda *_, **__: None)
     monkeypatch.setattr("ch_sink.spark.executor.SparkExecutor", lambda *_: executor)
-    job = Application([], None, None, Stop())
+    job = Application({}, None, None, Stop())
     with job._call():
         job.execute([])
         time.sleep(0.2)
@@ -216,9 +216,9 @@ def test_workers_of_a_job_that_waits_are_kept(monkeypatch: pytest.MonkeyPatch) -
 def test_spark_that_dies_while_nothing_runs_is_noticed_and_asked(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = Executor(works=works)
     monkeypatch.setattr(application, "_IDLE_LOOK", 0.01)
-    monkeypatch.setattr(application, "build_application", lambda *_, **__: None)
+    monkeypatch.setattr(application, "build_session", lambda *_, **__: None)
     monkeypatch.setattr("ch_sink.spark.executor.SparkExecutor", lambda *_: executor)
-    job = Application([], None, None, Stop())
+    job = Application({}, None, None, Stop())
     job.execute([])
     time.sleep(0.1)
     assert job.lost() is None

@@ -276,7 +276,44 @@ def test_values_that_do_not_fit_are_dead_letters() -> None:
 )
 def test_other_tables_are_refused(given: TargetTable, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        expect_served(given, ("id",))
+        expect_served(given, ("id",), {"id": "bigint"})
+
+
+KEYS = [
+    ("string", "String", True),
+    ("string", "LowCardinality(String)", True),
+    ("string", "Enum8('a' = 1)", True),
+    ("string", "Int64", False),
+    ("string", "UUID", False),
+    ("string", "Date", False),
+    ("string", "FixedString(4)", False),
+    ("string collate UTF8_LCASE", "String", False),
+    ("binary", "UUID", True),
+    ("binary", "FixedString(16)", False),
+    ("bigint", "Int32", True),
+    ("bigint", "Float32", False),
+    ("decimal(9,2)", "Decimal(18, 2)", True),
+    ("decimal(20,2)", "Float64", False),
+    ("double", "Float32", False),
+    ("timestamp", "DateTime64(6, 'UTC')", True),
+    ("timestamp", "DateTime64(3, 'UTC')", False),
+    ("timestamp", "Date", False),
+    ("timestamp_ntz", "DateTime", False),
+    ("date", "Date", True),
+    ("array<int>", "String", False),
+]
+"""Type of a key in Spark, that of its column, and whether keys that differ stay so there."""
+
+
+@pytest.mark.parametrize(("kind", "column", "apart"), KEYS)
+def test_keys_that_a_column_may_merge_are_refused(kind: str, column: str, apart: bool) -> None:
+    given = table(columns=(Column("id", column), *table().columns[1:]))
+    if apart:
+        expect_served(given, ("id",), {"id": kind})
+        return
+    with pytest.raises(ConfigError, match="that differ can be one value of") as found:
+        expect_served(given, ("id",), {"id": kind})
+    assert "Cast it in the DataFrame" in (found.value.hint or "")
 
 
 def test_rows_of_later_epochs_are_refused() -> None:

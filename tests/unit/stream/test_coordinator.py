@@ -10,6 +10,7 @@ import pytest
 from ch_sink.errors import DataLoss, StreamFailed
 from ch_sink.model.change import Floor, Records, UnknownColumn
 from ch_sink.model.policy import policy_of
+from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import PendingRecord
@@ -157,6 +158,17 @@ def test_a_truncate_is_carried_out_before_the_rest_of_its_range() -> None:
     stream.run(answer, span(0, 0, 10), span(1, 0, 10))
     assert floors == [(0, 0, Floor(), []), (1, 0, Floor(), []), (0, 5, Floor(0, 9, 0), [77])]
     assert stream.memory.group.committed == {0: 10, 1: 10}
+
+
+def test_a_truncate_ends_executions_in_partitions_that_came_after_the_start() -> None:
+    stream = Stream()
+    begun: list[str] = []
+    stream.memory.truncate = lambda table, version, column, supersede: begun.extend(map(str, supersede()))  # type: ignore[method-assign]
+    ranges = stream.made.plan(TopicState("t", "id", dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 10)))
+    barrier = Barrier("truncate", 5, version=77, floor=Floor(0, 9, 0), source="a")
+    stops = iter([True])
+    stream.run(lambda task: done(task, end=5, barrier=barrier) if next(stops, False) else done(task), *ranges)
+    assert len(begun) == 3
 
 
 @pytest.mark.parametrize(("engine", "results"), [("replacing", [(0, 0, 10), (1, 0, 4)]), ("collapsing", [(0, 0, 10)])])

@@ -94,6 +94,28 @@ def test_an_idle_job_looks_once_an_interval() -> None:
     assert len(job.calls) == 1
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_added_partitions_are_read_though_the_topic_is_quiet(running: bool) -> None:
+    job = MemoryJob()
+    job.add("a", 10)
+    if not running:
+        job.run(once=True)
+        job.streams["a"].topic.ends[1] = 3
+    lags: list[int | None] = []
+
+    def stopping() -> bool:
+        if job.covered("a") == {0: 10}:
+            job.streams["a"].topic.ends[1] = 3
+        assert job.job is not None
+        lags.extend(summary.lag for summary in job.job.summaries)
+        return job.covered("a").get(1) == 3 or job.lanes.clock > 30
+
+    assert job.run(stopping=stopping) == {}
+    assert job.covered("a") == {0: 10, 1: 3}
+    assert 3 in lags, "what is withheld counts"
+    assert len(job.looks) < 10
+
+
 def test_a_stream_that_fails_at_its_start_does_not_keep_the_others_from_theirs() -> None:
     job = MemoryJob()
     job.add("good", 30)
@@ -266,3 +288,49 @@ def test_a_ledger_that_hangs_delays_no_request_for_streams_of_another(first: str
     assert job.run(stopping=stopping) == {}
     assert seen[-1] == "paused"
     assert not job.covered("hung"), "a stream whose recorded state is unknown may be paused"
+
+
+def test_the_lag_of_a_paused_stream_grows_until_it_is_resumed() -> None:
+    job = MemoryJob()
+    job.add("a", 10, 5)
+    job.add("b", 10)
+    seen: dict[int, tuple[int | None, int]] = {}
+    """Second → the lag that is shown, and what is unread indeed."""
+
+    def stopping() -> bool:
+        assert job.job is not None
+        moment = int(job.lanes.clock)
+        if moment not in seen:
+            there = sum(job.streams["a"].topic.ends.values())
+            seen[moment] = job.job.streams[0].summary.lag, there - sum(job.covered("a").values())
+            job.grow("a", 2, moment % 2)
+            if moment in (10, 30):
+                job.ask("pause" if moment == 10 else "resume", "a")
+        return moment > 40
+
+    assert job.run(stopping=stopping) == {}
+    for moment in range(18, 30):
+        shown, unread = seen[moment]
+        assert shown is not None
+        assert unread - 2 * 6 <= shown <= unread, "of five seconds ago at most"
+    assert seen[29][1] > 30
+    assert (seen[40][0] or 0) <= 2
+
+
+def test_a_stopped_stream_counts_what_it_did_not_read_and_what_comes() -> None:
+    job = MemoryJob()
+    job.add("a", 30)
+    job.add("b", 10)
+    job.broken["a"] = 12
+    seen: list[int | None] = []
+
+    def stopping() -> bool:
+        assert job.job is not None
+        if job.job.roster.standing("a").state == "stopped":
+            if not seen:
+                job.grow("a", 1000)
+            seen.append(job.job.streams[0].summary.lag)
+        return job.lanes.clock > 20
+
+    assert set(job.run(stopping=stopping)) == {"a"}
+    assert (seen[0], seen[-1]) == (30, 1030)

@@ -26,7 +26,7 @@ class Slow:
 
     folder: Path
 
-    def fill(self, number: int, part: Part) -> int:
+    def fill(self, part: Part) -> int:
         blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
         (self.folder / f"{os.getpid()}").write_text("deaf" if blocked else "hears")
         for _ in still_wanted(range(600)):

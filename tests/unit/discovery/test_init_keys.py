@@ -1,0 +1,47 @@
+"""Tables that cannot keep the rows of a topic apart: ``init`` refuses them and changes nothing."""
+
+import pytest
+
+from ch_sink.clickhouse import Client
+from ch_sink.discovery.init_plan import plan_init
+from ch_sink.errors import TableError
+from tests.unit.discovery.test_obstacles import ROW, config, seen
+
+pytestmark = pytest.mark.integration
+RECORDS = [(b'{"id":1}', ROW, None)]
+TOPIC = seen(RECORDS)
+ENGINES = {
+    "replacing": "ReplacingMergeTree(_version, _is_deleted)",
+    "collapsing": "CollapsingMergeTree(_sign)",
+    "append": "MergeTree",
+}
+
+
+def make(client: Client, database: str, engine: str, order: str) -> dict[str, str]:
+    client.command(
+        f"CREATE TABLE {database}.t (id Int64, v String, _version UInt128, _is_deleted UInt8, _sign Int8) "
+        f"ENGINE = {ENGINES[engine]} ORDER BY {order}"
+    )
+    return {"url": client.settings.url, "database": database, "table": "t"}
+
+
+@pytest.mark.parametrize("order", ["v", "tuple()", "intDiv(id, 10)"])
+@pytest.mark.parametrize("engine", ["replacing", "collapsing"])
+def test_rows_of_two_keys_would_become_one(client: Client, database: str, engine: str, order: str) -> None:
+    place = make(client, database, engine, order)
+    with pytest.raises(TableError, match="lacks the key column id: the engine would merge") as caught:
+        plan_init(config(clickhouse=place), TOPIC, client)
+    assert "init.order_by and fill the table again" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_key_column_of_a_table_cannot_be_renamed(client: Client, database: str, engine: str) -> None:
+    place = make(client, database, engine, "id")
+    columns = {"rename": {"id": "id_x"}}
+    with pytest.raises(TableError, match="lacks the key column id_x") as caught:
+        plan_init(config(clickhouse=place, columns=columns), seen(RECORDS, columns=columns), client)
+    assert "Name a new table" in str(caught.value.hint)
+
+
+def test_an_append_table_may_be_sorted_by_other_columns(client: Client, database: str) -> None:
+    assert plan_init(config(clickhouse=make(client, database, "append", "v")), TOPIC, client).table == "t"
