@@ -253,7 +253,7 @@ class Plan:
 
     def do_hide(self, id_: str) -> None:
         """A mark of a later version hides a row; a collapsing table loses it."""
-        newest = f"FROM {self.it.database}.t WHERE id = {id_} ORDER BY _version DESC LIMIT 1"
+        newest = f"FROM t WHERE id = {id_} ORDER BY _version DESC LIMIT 1"
         mark = {"replacing": "1 AS _is_deleted", "sign": "-1 AS _sign"}.get(self.engine)
         if mark is None:
             lose(self.it, int(id_))
