@@ -52,9 +52,19 @@ def findings(config: Config) -> Iterator[Finding]:
         with topic_offsets(config) as offsets:
             topic = offsets.state(config.kafka.topic)
             others = offsets.names()
+            compacted = offsets.is_compacted(topic.topic)
         records = sum(topic.high[p] - low for p, low in topic.low.items())
         held = f"{counted(len(topic.low), 'partition')}, {counted(records, 'offset')}"
         yield Finding("ok", "topic", f"{topic.topic}: {held}")
+        if compacted:
+            yield Finding(
+                "warn",
+                "compaction",
+                f"Kafka compacts {topic.topic} (cleanup.policy): of changes that the stream has not read yet, earlier "
+                "ones of a key, and deletes after delete.retention.ms, may go without a trace",
+                "Set cleanup.policy=delete on the topic, or make sure that the stream never lags behind the "
+                "compaction; `ch_sink verify` shows what it missed.",
+            )
         seen = look_into(config, topic)
         yield from topic_findings(seen, config)
         yield from partition_finding(seen.marks, topic.topic, others)

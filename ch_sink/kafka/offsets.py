@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource  # type: ignore[attr-defined]
 
 from ch_sink.errors import ChSinkError, KafkaError, TopicNotFound
 from ch_sink.kafka.settings import (
@@ -129,11 +129,8 @@ class TopicOffsets:
         if cluster.startswith(_MOCK_CLUSTER):
             # The mock cluster never answers the call below; a real broker that times out is an error, never another id.
             return surrogate
-        if self._admin is None:
-            with creating(self.settings):
-                self._admin = AdminClient({**self.settings.for_admin()}, logger=client_log)
         try:
-            description = describe_topics(self._admin, [topic], self._timeout)[topic]
+            description = describe_topics(self._administration(), [topic], self._timeout)[topic]
         except confluent_kafka.KafkaException as error:
             raise translate(error.args[0], self.settings, topic) from error
         except TimeoutError as error:
@@ -141,6 +138,24 @@ class TopicOffsets:
         if isinstance(description, confluent_kafka.KafkaException):
             raise translate(description.args[0], self.settings, topic) from description
         return _id_of(description) or surrogate
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether Kafka removes older records of a key; False if this user may not know. Raises BrokerUnavailable."""
+        if (self._metadata(topic).cluster_id or "").startswith(_MOCK_CLUSTER):
+            return False
+        asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        [answer] = self._administration().describe_configs([asked], request_timeout=self._timeout).values()
+        try:
+            policy = answer.result(self._timeout + 5)["cleanup.policy"].value
+        except (confluent_kafka.KafkaException, TimeoutError):
+            return False
+        return "compact" in policy
+
+    def _administration(self) -> AdminClient:
+        if self._admin is None:
+            with creating(self.settings):
+                self._admin = AdminClient({**self.settings.for_admin()}, logger=client_log)
+        return self._admin
 
     def _metadata(self, topic: str) -> ClusterMetadata:
         metadata: ClusterMetadata = self._with_retries(

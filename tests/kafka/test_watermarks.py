@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ch_sink.errors import BrokerUnavailable, TopicNotFound
 from ch_sink.kafka import TopicOffsets, TopicWatermarks
@@ -132,3 +132,14 @@ def test_a_broker_that_is_away_is_the_answer_for_every_topic() -> None:
     with pytest.raises(BrokerUnavailable):
         marks.state("a")
     marks.close()
+
+
+def test_a_compacted_topic_is_known(kafka: LocalKafka) -> None:
+    plain, compacted = fresh_topic("plain"), fresh_topic("compacted")
+    kafka.create_topic(plain, 1)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    made = NewTopic(compacted, 1, config={"cleanup.policy": "compact,delete"})
+    admin.create_topics([made])[compacted].result()
+    single = TopicOffsets({"bootstrap.servers": kafka.bootstrap})
+    assert [single.is_compacted(plain), single.is_compacted(compacted)] == [False, True]
+    single.close()
