@@ -10,7 +10,7 @@ from typing import Literal
 
 from ch_sink.clickhouse.client import Client
 from ch_sink.clickhouse.fence import await_earlier_inserts, under
-from ch_sink.clickhouse.lookup import max_version
+from ch_sink.clickhouse.lookup import has_rows, max_version
 from ch_sink.clickhouse.rollups import fill_rollups, keep_rollups, planned_rollups
 from ch_sink.clickhouse.round_trip import expect_faithful
 from ch_sink.clickhouse.schema import detect, execute, expect_unbound, has_nullable_tuple, require_settings
@@ -238,6 +238,9 @@ class ClickHouseTableAdmin:
 
     def highest_version(self, table: TargetTable) -> int:
         return max_version(self.client, table, empty=-1, condition=own_rows(table, self.policy.columns))
+
+    def has_rows(self, table: TargetTable) -> bool:
+        return has_rows(self.client, table, own_rows(table, self.policy.columns))
 
 
 def shown_views(client: Client, database: str, names: Sequence[str]) -> dict[str, Shown]:

@@ -122,7 +122,7 @@ class StreamTable:
 
     def has_rows(self) -> bool:
         """Whether the table has rows of the stream, whoever wrote them."""
-        return self._admin.highest_version(self.now) >= 0
+        return self._admin.has_rows(self.now)
 
     def highest_epoch(self, version: int | None) -> int | None:
         """The highest epoch in the versions of the stream's rows, be they of another writer; None if there is none.

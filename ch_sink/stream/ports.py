@@ -83,6 +83,10 @@ class TableAdmin(Protocol):
         """The highest version of the stream's own rows, −1 if there are none, 0 if rows have no versions."""
         ...
 
+    def has_rows(self, table: TargetTable) -> bool:
+        """Whether the table has rows of the stream that it may not know of."""
+        ...
+
 
 class Topics(Protocol):
     """Facts about topics."""

@@ -51,9 +51,8 @@ class Restored:
 
     def _expect_known(self) -> None:
         """Raises StreamFailed if a history has rows of which the ledger knows nothing, and the topic is read anew."""
-        begins = self._stream.settings.start in ("ledger", "earliest") and not self._ledger.topic_ids()
-        anew = self._target.appends and begins
-        if not anew or not self._stream.table.has_rows():
+        anew = self._stream.settings.start in ("ledger", "earliest") and self._target.appends
+        if not anew or self._ledger.topic_ids() or not self._stream.table.has_rows():
             return
         self._ledger.check_claim()
         table = self._stream.table.now.qualified.replace("`", "")

@@ -288,6 +288,10 @@ class _ShadowAdmin:
     def highest_version(self, table: TargetTable) -> int:
         return 0
 
+    def has_rows(self, table: TargetTable) -> bool:
+        """None of which the fold does not know: whoever made the shadow has loaded them."""
+        return False
+
     def fill_rollups(self, table: TargetTable, supersede: object, *, doubtful: bool, last: str = "") -> None:
         """It has none."""
 

@@ -249,6 +249,10 @@ class MemoryStream:
         """See TableAdmin."""
         return self.table.highest_version()
 
+    def has_rows(self, table: TargetTable) -> bool:
+        """See TableAdmin."""
+        return bool(self.table.rows)
+
 
 def _schema(table: TargetTable) -> pa.Schema:
     return pa.schema([(c.name, arrow_type(c.type)) for c in table.source_columns])

@@ -131,6 +131,9 @@ class Altered:
     def highest_version(self, table: TargetTable) -> int:
         return self.inner.highest_version(table)
 
+    def has_rows(self, table: TargetTable) -> bool:
+        return self.inner.has_rows(table)
+
     def fill_rollups(
         self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool, last: str = ""
     ) -> None:
