@@ -13,8 +13,8 @@ from ch_sink.clickhouse.ledger_rows import claim_of, fingerprint_of, intent_of, 
 from ch_sink.clickhouse.ledger_table import MINE, ORDER, PARTITION, ClickHouseTaskLedger, OwnedLedger, Row, insert_rows
 from ch_sink.errors import ChSinkError, TakenBack
 from ch_sink.model.change import BackwardStep
+from ch_sink.model.policy import Origins
 from ch_sink.ports import Claim, FinishedRange, PartitionTotals, RangeIntent
-from ch_sink.stream.claims import Origins
 from ch_sink.stream.rounds import Intend, Record, Write, Written, write_each
 from ch_sink.stream.summaries import KEEP, covered, with_summaries
 

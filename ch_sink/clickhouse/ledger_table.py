@@ -22,9 +22,10 @@ from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, GroupFence, ra
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, row
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.clickhouse.state_table import StateTable
+from ch_sink.model.policy import Origins
 from ch_sink.ports import Claim, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange
 from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request
-from ch_sink.stream.claims import Origins, displaced, mine, new_claim, next_execution, retired, superseded
+from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
 
 Row = dict[str, Any]
 """An entry as a row of the table."""

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import total
+from ch_sink.model.policy import Origins
 from ch_sink.ports import (
     Claim,
     Execution,
@@ -21,7 +22,7 @@ from ch_sink.ports import (
     RowsEdited,
     SchemaChange,
 )
-from ch_sink.stream.claims import Origins, displaced, mine, new_claim, next_execution, retired, superseded
+from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
 from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing, with_summaries
 
 F = TypeVar("F", bound=Fact)

@@ -111,12 +111,10 @@ class Dependent:
         return HandoverId(of.source, high, low, _FORMER, int.from_bytes(digest[:8], "big"))
 
 
-def dependent_events(chunk: Chunk, scope: Scope, stored: Index | None = None, alone: Bools | None = None) -> Dependent:
+def dependent_events(chunk: Chunk, scope: Scope, placed: Bools | None = None) -> Dependent:
     """All events of the keys that have an event which does not say everything itself.
 
-    Args:
-        stored: numbers of the keys that have rows, if all keys of the chunk were looked up.
-        alone: events of which it is known what they replace.
+    ``placed``: events of which only the walk finds the place that they leave; None where rows cannot move.
     """
     batch, coded, keep = chunk.batch, chunk.coded, chunk.order.keep
     partial = np.zeros(len(batch), dtype=np.bool_)
@@ -124,7 +122,7 @@ def dependent_events(chunk: Chunk, scope: Scope, stored: Index | None = None, al
         partial |= mask
     ids = _ids(batch) if scope.omits_values or scope.deferrable else {}
     swaps = _swaps(chunk) if scope.deferrable else np.zeros(len(batch), dtype=np.bool_)
-    needs = (_needs(chunk, scope, partial, ids, stored, alone) | swaps) & keep
+    needs = (_needs(chunk, scope, partial, ids, placed) | swaps) & keep
     chosen = np.zeros(coded.count, dtype=np.bool_)
     chosen[coded.codes[needs]] = True
     if chunk.left.doubled:
@@ -175,14 +173,7 @@ def _ids(batch: ChangeBatch) -> dict[int, HandoverId]:
     }
 
 
-def _needs(
-    chunk: Chunk,
-    scope: Scope,
-    partial: Bools,
-    ids: Mapping[int, HandoverId],
-    stored: Index | None,
-    alone: Bools | None,
-) -> Bools:
+def _needs(chunk: Chunk, scope: Scope, partial: Bools, ids: Mapping[int, HandoverId], placed: Bools | None) -> Bools:
     """Events that need another row: for values that they leave out, to hand values over, for the place they leave."""
     batch = chunk.batch
     needs = partial.copy()
@@ -193,19 +184,8 @@ def _needs(
     if scope.history:
         # A delete has its row's last values whatever else is in the chunk, so a retry stores the same bytes.
         needs |= batch.op == Op.DELETE
-    if scope.places:
-        placed = _of_placed_keys(chunk, stored)
-        needs |= placed if alone is None else placed & ~alone
-    return needs
-
-
-def _of_placed_keys(chunk: Chunk, stored: Index | None) -> Bools:
-    """Events that may leave a place: all but the only events of keys that have no row."""
-    codes = chunk.coded.codes
-    placed = np.bincount(codes[chunk.order.keep], minlength=chunk.coded.count) > 1
-    if stored is not None:
-        placed[stored] = True
-    needs: Bools = placed[codes] | (chunk.batch.op == Op.DELETE)
+    if placed is not None:
+        needs |= placed
     return needs
 
 

@@ -54,8 +54,7 @@ def resolve(
     chunk = Chunk(batch, records, order, coded, left)
     if scope.lookup_all:
         _fetch(batch, order, coded, np.unique(coded.codes[order.keep]), lookup, scope, out)
-        alone = _alone(chunk, out) if scope.places else np.zeros(n, dtype=np.bool_)
-        dependent = dependent_events(chunk, scope, out.stored_codes, alone)
+        dependent = dependent_events(chunk, scope, _placed(chunk, out) if scope.places else None)
     else:
         dependent = dependent_events(chunk, scope)
         _fetch(batch, order, coded, keys_to_look_up(dependent, scope), lookup, scope, out)
@@ -103,27 +102,30 @@ def _fetch(
         out.stored_words, out.stored_versions = words, to_ints(words)
 
 
-def _alone(chunk: Chunk, out: Resolved) -> Bools:
-    """Events that are alone with the one older row of their key: what they replace is known without a walk."""
-    batch, keep, codes = chunk.batch, chunk.order.keep, chunk.coded.codes
-    alone = np.zeros(len(batch), dtype=np.bool_)
-    if out.stored_codes is None or out.stored_words is None:
-        return alone
-    events = np.bincount(codes[keep], minlength=chunk.coded.count)
-    rows = np.bincount(out.stored_codes, minlength=chunk.coded.count)
-    row = np.full(chunk.coded.count, -1, dtype=np.int64)
-    row[out.stored_codes] = np.arange(len(out.stored_codes))
+def _placed(chunk: Chunk, out: Resolved) -> Bools:
+    """Events of which only a walk finds the place that they leave.
+
+    The only event of a key leaves none if the key has no row. With one older row it leaves that row's, noted here.
+    """
+    batch, keep, codes, count = chunk.batch, chunk.order.keep, chunk.coded.codes, chunk.coded.count
+    stored_codes = np.zeros(0, dtype=np.int64) if out.stored_codes is None else out.stored_codes
+    events, rows = np.bincount(codes[keep], minlength=count), np.bincount(stored_codes, minlength=count)
+    placed: Bools = ((events > 1) | (rows > 0))[codes] | (batch.op == Op.DELETE)
+    if out.stored_words is None:
+        return placed
+    row = np.full(count, -1, dtype=np.int64)
+    row[stored_codes] = np.arange(len(stored_codes))
     mine = np.flatnonzero(keep & (batch.half == Half.NONE) & ((events == 1) & (rows == 1))[codes])
     stored, version = out.stored_words[row[codes[mine]]], chunk.order.version[mine]
     higher, equal = version[:, 0] > stored[:, 0], version[:, 0] == stored[:, 0]
     mine = mine[higher | (equal & (version[:, 1] > stored[:, 1]))]
-    alone[mine] = True
+    placed[mine] = False
     out.previous[mine] = out.stored_start + row[codes[mine]]
     gone = mine[batch.op[mine] == Op.DELETE]
     out.image[gone] = out.previous[gone]
     for refs in out.origin.values():
         refs[gone] = out.previous[gone]
-    return alone
+    return placed
 
 
 def handed_rows(out: Resolved, batch: ChangeBatch) -> tuple[Sequence[HandoverId], pa.Table, Bools]:

@@ -81,6 +81,10 @@ class TablePolicy:
     """The table, in the target's database, in which ``init`` notes the source types of columns."""
 
 
+Origins = tuple[tuple[str, str], ...]
+"""Columns of a table, each with what it is filled with: see `ColumnPolicy.origins`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnPolicy:
     """How the source's columns become the table's. Names are the source's, except those of ``add`` and ``source``."""
@@ -106,7 +110,7 @@ class ColumnPolicy:
         """Whether some of the source's values must not be stored."""
         return bool(self.exclude or self.mask)
 
-    def origins(self) -> tuple[tuple[str, str], ...]:
+    def origins(self) -> Origins:
         """Column of the table → what it is filled with, for those not filled with the source's column of their name.
 
         Of the key of a mask only four bytes of a digest are shown, less than the masked values show.

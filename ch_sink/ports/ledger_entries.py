@@ -31,6 +31,7 @@ from typing import ClassVar, Literal
 
 from ch_sink.model.change import BackwardStep, Loaded
 from ch_sink.model.counts import Counts
+from ch_sink.model.policy import Origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Claim:
     born: str
     """Start time of the process; distinguishes it from a later process with the same id."""
     released: bool = False
-    columns: tuple[tuple[str, str], ...] | None = None
+    columns: Origins | None = None
     """What fills columns of the table, if not the source's of their names: `ColumnPolicy.origins`. None: not known."""
 
 

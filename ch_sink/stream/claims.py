@@ -11,13 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Origins, Policy
 from ch_sink.order import State
 from ch_sink.ports import Claim, Execution, Ledger
 from ch_sink.table.model import Family, TargetTable
-
-Origins = tuple[tuple[str, str], ...]
-"""What fills columns of a table: see `ColumnPolicy.origins`."""
 
 # Claims that this process holds: several streams may run in one process.
 _held: set[tuple[str, str]] = set()
@@ -160,10 +157,10 @@ def expect_same_columns(stream: str, ledger: Ledger, table: TargetTable, policy:
 
     Raises StreamFailed.
     """
-    last = ledger.last_claim()
-    if last is None or last.columns is None or last.columns == policy.columns.origins():
+    last, filled = ledger.last_claim(), policy.columns.origins()
+    if last is None or last.columns is None or last.columns == filled:
         return last
-    was, now = dict(last.columns), dict(policy.columns.origins())
+    was, now = dict(last.columns), dict(filled)
     changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
     totals = ledger.totals()
     if table.engine.family is not Family.MERGE_TREE:

@@ -164,7 +164,7 @@ def _columns(layout: AvroLayout, record: Struct, source: Struct, op: Any, places
             }
             part.absent_before = {name: part.has_before.copy() for name in layout.missing}
     unknown: list[tuple[int, UnknownColumn]] = []
-    # Decoded before images count: one may be stored as the row that leaves its place.
+    # Decoded before images count: one is the row that is taken back where a table has no key.
     having = is_row | part.has_before if layout.before else is_row
     if layout.unknown and having.any():
         unknown = [(int(np.argmax(having)), column) for column in layout.unknown]

@@ -195,7 +195,7 @@ def unknown_columns(
     """
     out: list[tuple[int, UnknownColumn]] = []
     if layout.row.unknown and len(part):
-        # A decoded before image counts as well: it may be stored as the row that leaves its place.
+        # A decoded before image counts as well: it is the row that is taken back where a table has no key.
         having = np.ones(len(part), dtype=np.bool_) if is_row is None else is_row
         if layout.before:
             having = having | part.has_before

@@ -7,8 +7,9 @@ import pytest
 
 from ch_sink.errors import ClickHouseUnavailable
 from ch_sink.memory import MemoryLedger
+from ch_sink.model.policy import Origins
 from ch_sink.ports import Claim
-from ch_sink.stream.claims import Origins, forget, new_claim
+from ch_sink.stream.claims import forget, new_claim
 from ch_sink.stream.tasks import Task
 from tests.support.job import MemoryJob
 
