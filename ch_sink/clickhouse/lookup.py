@@ -87,14 +87,14 @@ class AnyKeyLookup:
 def max_version(client: Client, table: TargetTable, empty: int = 0, condition: str = "") -> int:
     """The highest version of the rows that meet a condition, if one is given.
 
-    ``empty`` if there is no such row, 0 if rows have no versions.
+    ``empty`` if no row meets it, 0 if the table has no versions.
 
     Times count in their own unit since 1970 (seconds, or ticks of DateTime64). Raises ClickHouseError.
     """
     name = table.engine.version_column or ("_version" if table.column("_version") is not None else None)
     column = table.column(name) if name else None
     if column is None:
-        return 0 if not empty or has_rows(client, table, condition) else empty
+        return 0
     kind = parse_type(column.type).bare
     value = f"max({quote(column.name)})"
     if kind.name == "DateTime64":

@@ -80,7 +80,7 @@ class TableAdmin(Protocol):
         ...
 
     def highest_version(self, table: TargetTable) -> int:
-        """The highest version of the stream's own rows, −1 if there are none, 0 if rows have no versions."""
+        """The highest version of the stream's own rows, −1 if there are none, 0 if the table has no versions."""
         ...
 
     def has_rows(self, table: TargetTable) -> bool:

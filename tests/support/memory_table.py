@@ -143,9 +143,9 @@ class MemoryTable:
         return dict(out)
 
     def highest_version(self) -> int:
-        """The highest version in the table, −1 if it is empty, 0 if rows have no versions."""
+        """The highest version in the table, −1 if it is empty, 0 if it has no versions."""
         name = self._version
-        return max((_number(row[name]) if name else 0 for row in self.rows), default=-1)
+        return max((_number(row[name]) for row in self.rows), default=-1) if name else 0
 
     def truncate(self, version: int) -> None:
         """Mark the live rows below this version as deleted, as the product's statement does."""
