@@ -16,7 +16,8 @@ from ch_sink.table.evolve import addition, as_column, choice_of
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns, system_plans
 from ch_sink.trust.subject import Subject
-from ch_sink.types.sql import key_expressions, quote, split_commas
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.sql import columns_in, key_expressions, quote, split_commas, string_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,9 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
     )
     notes = tuple((plan.name, plan.note) for plan in plans if plan.note)
     partition = planned.partition_key if parted else clause.partition_by
-    text = _engine(replace(clause, partition_by=partition, ttl=planned.ttl), choice if other_engine else None, order)
+    clause = replace(clause, partition_by=partition, ttl=planned.ttl, settings=_settings(clause, wanted))
+    _expect_sortable(planned, clause, order, parted=parted)
+    text = _engine(clause, choice if other_engine else None, order)
     return Shape(planned, text, actions, notes, changes, wanted)
 
 
@@ -152,6 +155,28 @@ def _order(subject: Subject, choice: EngineChoice, wanted: Wanted, *, other_engi
         )
     history = choice is EngineChoice.APPEND and subject.key and order == now
     return (*order, "`_version`") if history else order
+
+
+def _settings(clause: EngineClause, wanted: Wanted) -> tuple[tuple[str, str], ...]:
+    """The live table's, with those that the file states in their place."""
+    spec, own = wanted.spec, dict(clause.settings)
+    if spec.allow_nullable_key:
+        own["allow_nullable_key"] = "1"
+    if "settings" in wanted.stated:
+        own |= {name: value if (text := string_value(value)) is None else text for name, value in spec.settings}
+    return tuple(own.items())
+
+
+def _expect_sortable(table: TargetTable, clause: EngineClause, order: Sequence[str], *, parted: bool) -> None:
+    """Raises StreamFailed if the new ORDER BY or PARTITION BY has a column that can be null, which needs a setting."""
+    nullable = [c.name for c in table.columns if parse_type(c.type).nullable]
+    place = columns_in(", ".join([*order, *([clause.partition_by] if parted else [])]), nullable)
+    if place and clause.setting("allow_nullable_key") in (None, "0"):
+        raise StreamFailed(
+            f"the ORDER BY or PARTITION BY column {min(place)!r} of {table.qualified} can be null",
+            hint="Leave it out, or accept it with init.allow_nullable_key: true (ClickHouse then sorts nulls as one "
+            "value).",
+        )
 
 
 def _added(subject: Subject, choice: EngineChoice, spec: TableSpec) -> tuple[ColumnPlan, ...]:

@@ -24,7 +24,7 @@ from ch_sink.trust.swap import Exchange
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.choose import some
 from tests.support.endpoint import settings_for
-from tests.support.hand import OWN, delete, insert, row, update
+from tests.support.hand import OWN, WINDOW, delete, insert, row, update
 from tests.support.hand_commands import Hand, hand, made, with_policy
 from tests.support.hand_steps import EVENTS, Rows, comment_of, killed, left_tables, position
 from tests.support.rights import Limited
@@ -189,6 +189,26 @@ def test_a_shape_in_which_rows_would_be_lost_is_refused_and_leaves_nothing(
         resynced(shaped(it, **choices), apply=True)
     there = client.rows(f"SELECT name FROM system.tables WHERE database = '{database}'")
     assert not [r for r in there if "ch_sink_next" in str(r["name"])]
+    goes_on(it)
+
+
+def test_a_new_table_has_the_settings_that_the_file_states(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", EVENTS[:4])
+    engine = f"{OWN['replacing'][0]} ORDER BY id {WINDOW}"  # without allow_nullable_key
+    client.command(f"CREATE OR REPLACE TABLE {database}.t AS {database}.t ENGINE = {engine}")
+    it.read((0, 4))
+    it.source = Rows(FIRST, position(131))
+    choices: dict[str, Any] = {"order_by": ("v", "id"), "partition_by": "v"}
+    for nullable in (choices, {"order_by": choices["order_by"]}, {"partition_by": "v"}):
+        with pytest.raises(StreamFailed, match=r"'v' of .* can be null") as caught:
+            resynced(shaped(it, **nullable), apply=False)
+        assert "init.allow_nullable_key: true" in (caught.value.hint or "")
+    stated: dict[str, Any] = {"allow_nullable_key": True, "settings": (("index_granularity", "1024"),)}
+    resynced(shaped(it, **choices, **stated), apply=True)
+    [now] = client.rows(f"SELECT engine_full AS e FROM system.tables WHERE database = '{database}' AND name = 't'")
+    assert {"index_granularity = 1024", WINDOW.removeprefix("SETTINGS "), "allow_nullable_key = 1"} <= {
+        *str(now["e"]).partition("SETTINGS ")[2].split(", ")
+    }
     goes_on(it)
 
 
