@@ -57,14 +57,16 @@ def test_a_command_of_a_dead_process_has_ended_on_its_own_host_only(
     one = commands()
     sleeper = "import time; print(1, flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", sleeper], stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        left = Command("x", "resync", socket.gethostname(), child.pid, born(child.pid), "yesterday")
-        one.ledger.note(left)
-        with pytest.raises(StreamFailed, match=f"since yesterday: process {child.pid}") as caught:
-            one.expect_none()
-        assert caught.value.hint == "Wait until it ends, or stop it."
-        child.kill()
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            left = Command("x", "resync", socket.gethostname(), child.pid, born(child.pid), "yesterday")
+            one.ledger.note(left)
+            with pytest.raises(StreamFailed, match=f"since yesterday: process {child.pid}") as caught:
+                one.expect_none()
+            assert caught.value.hint == "Wait until it ends, or stop it."
+        finally:
+            child.kill()
     one.expect_none()
     with on("another", monkeypatch), pytest.raises(StreamFailed, match="since yesterday") as caught:
         commands().expect_none()
