@@ -55,7 +55,6 @@ class KeyLayouts:
         self._avro = lru_cache(_KEPT)(self._avro_layout)
         self._struct = lru_cache(_KEPT)(self._struct_layout)
         self._primitive = lru_cache(_KEPT)(self._primitive_layout)
-        self._differing = lru_cache(_KEPT)(self._numbers_differ)
 
     def read(self, framed: Framed, payloads: list[bytes], connector: str) -> NamedColumns:
         """The key columns of keys of one framing. Raises DecodeError if one cannot be read.
@@ -83,39 +82,15 @@ class KeyLayouts:
     def _json(self, framed: Framed, payload: bytes) -> _Layout:
         """The layout for keys written like this one: with the same fields and kinds of literals."""
         schema = framed.schema
-        found: Any = None
         fields: _Fields | None = None
         if schema is None:
             found = _literals(payload)
             fields = tuple((name, None) for name in found) if isinstance(found, dict) else None
         elif schema.kind == "struct":
             fields = tuple((f.name, f.type) for f in as_written(schema.fields, payload))
-        if fields is None:
-            numbers = self._number_for_bytes((("", schema),), payload, found)
-            return self._primitive(schema, numbers)
-        return self._struct(fields, self._number_for_bytes(fields, payload, found))
+        return self._primitive(schema) if fields is None else self._struct(fields)
 
-    def _number_for_bytes(self, fields: _Fields, payload: bytes, found: Any) -> bool:
-        """Whether a decimal of the key is a JSON number (``decimal.format=NUMERIC``)."""
-        names = self._differing(fields)
-        if not names:
-            return False
-        literals = _literals(payload) if found is None else found
-        values = literals if isinstance(literals, dict) else {"": literals}
-        return any(_is_number(values.get(name)) for name in names)
-
-    def _numbers_differ(self, fields: _Fields) -> tuple[str, ...]:
-        """Names of the fields that are read differently if decimals are JSON numbers."""
-        out = []
-        for name, declared in fields:
-            if name in self._policy.keys.ignored:
-                continue
-            column = self.column(name or self._primitive_name())
-            if self._converter(declared, column).wire != self._converter(declared, column, numbers=True).wire:
-                out.append(name)
-        return tuple(out)
-
-    def _struct_layout(self, fields: _Fields, numbers: bool) -> _Layout:
+    def _struct_layout(self, fields: _Fields) -> _Layout:
         ignored = self._policy.keys.ignored
         members: list[Any] = []
         names: dict[str, str] = {}
@@ -125,7 +100,7 @@ class KeyLayouts:
             names[attribute] = alias(name)
             if name in ignored:
                 continue
-            made = self._converter(declared, self.column(name), numbers=numbers)
+            made = self._converter(declared, self.column(name))
             members.append((attribute, nullable(made.wire)))
             columns.append(ColumnReader(name, attrgetter(attribute), made))
         members += [(f"k{i}", msgspec.Raw, msgspec.UNSET) for i, (name, _) in enumerate(fields) if name in ignored]
@@ -138,9 +113,9 @@ class KeyLayouts:
         programs = Programs(native, root) if native is not None else None
         return _Layout(decode, tuple(columns), primitive=False, raw_text=False, programs=programs)
 
-    def _primitive_layout(self, declared: SourceType | None, numbers: bool) -> _Layout:
+    def _primitive_layout(self, declared: SourceType | None) -> _Layout:
         name = self._primitive_name()
-        made = self._converter(declared, self.column(name), numbers=numbers)
+        made = self._converter(declared, self.column(name))
         decode = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal).decode
         raw_text = made.arrow == pa.binary() and declared is None
         return _Layout(decode, (ColumnReader(name, lambda value: value, made),), primitive=True, raw_text=raw_text)
@@ -162,9 +137,7 @@ class KeyLayouts:
         ]
         return columns, primitive
 
-    def _converter(
-        self, declared: SourceType | None, column: Column, encoding: Encoding = "json", *, numbers: bool = False
-    ) -> Converter:
+    def _converter(self, declared: SourceType | None, column: Column, encoding: Encoding = "json") -> Converter:
         expect_key(declared, column)
         return converter(
             declared,
@@ -173,7 +146,6 @@ class KeyLayouts:
             # A key that is clamped or cut would identify another row.
             policy=replace(self._policy.values, out_of_range="exact"),
             omits=False,
-            numbers=numbers,
             years=self._table.years,
         )
 
@@ -232,10 +204,6 @@ def _literals(payload: bytes) -> Any:
         if payload[:1] in (b"{", b"["):
             raise DecodeError(f"key: {error}") from error
         return None
-
-
-def _is_number(literal: Any) -> bool:
-    return isinstance(literal, int | float) and not isinstance(literal, bool)
 
 
 def _text(payload: bytes, decode: Callable[[bytes], Any]) -> Any:

@@ -118,7 +118,7 @@ class FlatLayouts:
         self._marks = [name for name in others if added.role(name) in ("op", "deleted")]
         """Added fields with the name of a column that is not filled from the row."""
 
-    def build(self, framed: Framed, connector: str, fields: RowFields | None, numbers: bool) -> FlatLayout:
+    def build(self, framed: Framed, connector: str, fields: RowFields | None) -> FlatLayout:
         """The layout of rows of this connector (see `RowDecoder`). The payload is ``{"after": row}``."""
         source = flattened(connector)
         expected: frozenset[str] | None = None
@@ -134,7 +134,7 @@ class FlatLayouts:
             expected = fields.expected if fields.strict else None
             extras = [n for n in fields.extras if not self._added.is_added(n)]
         roles = self._added.roles(names)
-        row = read_row(self._table, self._policy.values, source, declared, expected, extras, numbers=numbers)
+        row = read_row(self._table, self._policy.values, source, declared, expected, extras)
         row = self._with_deleted_flag(_reading(row, roles.values()))
         types = block_types(source)
         attributes = {row.renamed[attribute]: attribute for attribute, _ in (*row.members, *row.skipped)}

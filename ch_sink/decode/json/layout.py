@@ -170,18 +170,17 @@ def build_layout(
     before: bool,
     expected: frozenset[str] | None = None,
     extras: Sequence[str] = (),
-    numbers: bool = False,
 ) -> Layout:
     """The layout of a schema, or of schemaless rows.
 
     ``expected``: the fields that every schemaless row has, neither more nor less; None for a tolerant layout
     in which any may be absent and the fields ``extras``, unknown to the table, may occur. ``before``: whether
-    the before image is decoded. ``numbers``: decimals are JSON numbers.
+    the before image is decoded.
 
     Raises TableError if a column cannot hold its source type, DecodeError for an unknown connector.
     """
     source = source_for(connector)
-    row = read_row(table, policy, source, row_fields(schema, connector), expected, extras, numbers=numbers)
+    row = read_row(table, policy, source, row_fields(schema, connector), expected, extras)
     after = row.struct("Row", row.present, required=not row.tolerant, forbid=True)
     image = row.struct("BeforeRow", row.members, required=False, forbid=False)
     block = source_block(connector, source)
@@ -228,12 +227,10 @@ def read_row(
     declared: dict[str, SourceType] | None,
     expected: frozenset[str] | None,
     extras: Sequence[str],
-    *,
-    numbers: bool,
 ) -> RowReading:
     """How the rows of a shape are read: with the ``declared`` fields, or schemaless.
 
-    ``expected`` and ``extras``: see ``build_layout``. ``numbers``: decimals are JSON numbers.
+    ``expected`` and ``extras``: see ``build_layout``.
 
     Raises TableError if a column cannot hold its source type.
     """
@@ -254,7 +251,6 @@ def read_row(
             encoding="json",
             policy=policy,
             omits=source.omits_values,
-            numbers=numbers,
             years=table.years,
         )
         attribute = f"f{len(readers)}"

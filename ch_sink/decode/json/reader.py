@@ -75,7 +75,7 @@ class JsonReader:
             fault.unknown = declared_unknown(self._rows, framed, connector)
             raise
 
-    def _build(self, framed: Framed, connector: str, fields: RowFields | None, numbers: bool) -> Layout:
+    def _build(self, framed: Framed, connector: str, fields: RowFields | None) -> Layout:
         source = source_for(connector)
         if is_document_source(source):
             return document_layout(self._table, self._policy, source, before=self._before)
@@ -87,7 +87,6 @@ class JsonReader:
             before=self._before,
             expected=fields.expected if fields is not None and fields.strict else None,
             extras=fields.extras if fields is not None else (),
-            numbers=numbers,
         )
 
 
@@ -95,11 +94,10 @@ def _scanner(layout: Layout) -> Scanner | None:
     return scanner(layout) if layout.images is None else document_scanner(layout)
 
 
-Build = Callable[[Framed, str, RowFields | None, bool], Layout]
-"""Makes the layout of a framing for a connector: of schemaless rows with these fields; with decimals as JSON numbers.
-Raises DecodeError."""
-Chosen = tuple[Layout, RowFields | None, bool]
-"""A layout, and by which fields and kind of decimals it was chosen."""
+Build = Callable[[Framed, str, RowFields | None], Layout]
+"""Makes the layout of a framing for a connector: of schemaless rows with these fields. Raises DecodeError."""
+Chosen = tuple[Layout, RowFields | None]
+"""A layout, and by which fields it was chosen."""
 Row = dict[str, msgspec.Raw]
 
 
@@ -112,7 +110,6 @@ class RowDecoder:
         self._names = frozenset(c.name for c in table.columns)
         self._every = RowFields(self._columns, (), strict=True)
         self.layout = lru_cache(KEPT)(self._layout)
-        self._read_otherwise = lru_cache(KEPT)(self._numbers_differ)
 
     def decode(
         self,
@@ -128,7 +125,7 @@ class RowDecoder:
         ``chosen``: the layout to try first.
         ``before_lenient``: called before schemaless rows are read that do not all have the same fields.
         """
-        layout, fields, numbers = chosen
+        layout, fields = chosen
         try:
             return layout, list(map(layout.decode, payloads))
         except UNREADABLE as error:
@@ -138,19 +135,17 @@ class RowDecoder:
         if fields is not None:
             if before_lenient is not None:
                 before_lenient()
-            lenient = self.layout(framed, connector, RowFields(self._columns, fields.extras, strict=False), numbers)
+            lenient = self.layout(framed, connector, RowFields(self._columns, fields.extras, strict=False))
             try:
                 return lenient, list(map(lenient.decode, payloads))
             except UNREADABLE:
                 pass
-        return self._after_survey(framed, payloads, connector, fields, numbers, fault)
+        return self._after_survey(framed, payloads, connector, fields, fault)
 
     def choose(self, framed: Framed, payloads: list[bytes], connector: str) -> Chosen:
         """The layout that is tried first: that of payloads whose rows are all like the first one. Raises Fault."""
-        row = first_row(payloads) if framed.schema is None or self._may_hold_numbers(framed, connector) else None
-        fields = self._fields_of(row) if framed.schema is None else None
-        numbers = row is not None and has_number(row, self._read_otherwise(framed, connector, fields))
-        return self.layout(framed, connector, fields, numbers), fields, numbers
+        fields = self._fields_of(first_row(payloads)) if framed.schema is None else None
+        return self.layout(framed, connector, fields), fields
 
     def _after_survey(
         self,
@@ -158,19 +153,17 @@ class RowDecoder:
         payloads: list[bytes],
         connector: str,
         fields: RowFields | None,
-        numbers: bool,
         fault: Exception,
     ) -> tuple[Layout, list[Any]]:
         """Decode by the layout that all payloads together require. Raises Fault."""
-        in_question = self._read_otherwise(framed, connector, fields)
-        seen = survey(payloads, self._names, in_question)
+        seen = survey(payloads, self._names)
         if seen.most > _MOST_UNKNOWN:
             reason = f"the row has more than {_MOST_UNKNOWN} fields that the table lacks"
             raise Fault(reason, suspects=self._with_many_fields(payloads))
         if fields is not None:
             extras = tuple(name for name in seen.names if name not in self._names)
             fields = RowFields(self._columns, extras, strict=False)
-        layout = self.layout(framed, connector, fields, numbers or seen.number)
+        layout = self.layout(framed, connector, fields)
         try:
             return layout, list(map(layout.decode, payloads))
         except UNREADABLE as error:
@@ -179,7 +172,7 @@ class RowDecoder:
     def _with_many_fields(self, payloads: list[bytes]) -> list[int]:
         if len(payloads) == 1:
             return []
-        looks = (survey([payload], self._names, ()) for payload in payloads)
+        looks = (survey([payload], self._names) for payload in payloads)
         return [i for i, look in enumerate(looks) if look.most > _MOST_UNKNOWN]
 
     def _fields_of(self, row: Row | None) -> RowFields:
@@ -190,18 +183,9 @@ class RowDecoder:
         extras = tuple(name for name in row if name not in self._names) if len(expected) < len(row) else ()
         return RowFields(expected, extras[:_MOST_UNKNOWN], strict=True)
 
-    def _may_hold_numbers(self, framed: Framed, connector: str) -> bool:
-        return bool(self._read_otherwise(framed, connector, None))
-
-    def _numbers_differ(self, framed: Framed, connector: str, fields: RowFields | None) -> tuple[str, ...]:
-        """Columns that are read differently if decimals are JSON numbers (``decimal.format=NUMERIC``)."""
-        one, other = (self.layout(framed, connector, fields, numbers) for numbers in (False, True))
-        pairs = zip(one.row.readers, other.row.readers, strict=True)
-        return tuple(a.name for a, b in pairs if a.converter.wire != b.converter.wire)
-
-    def _layout(self, framed: Framed, connector: str, fields: RowFields | None, numbers: bool) -> Layout:
+    def _layout(self, framed: Framed, connector: str, fields: RowFields | None) -> Layout:
         try:
-            return self._build(framed, connector, fields, numbers)
+            return self._build(framed, connector, fields)
         except DecodeError as error:
             raise Fault(error.message) from error
 
@@ -211,7 +195,7 @@ def declared_unknown(rows: RowDecoder, framed: Framed, connector: str) -> tuple[
     if framed.schema is None:
         return ()
     try:
-        return rows.layout(framed, connector, None, False).row.unknown
+        return rows.layout(framed, connector, None).row.unknown
     except Fault:
         return ()
 
@@ -240,8 +224,6 @@ def _column_in(text: str) -> str | None:
     return None
 
 
-_NUMBER = frozenset(b"-0123456789")
-_NUMBER_OR_NESTED = _NUMBER | frozenset(b"[{")
 _NULL = msgspec.Raw(b"null")
 FIRST = 16
 """How many payloads are searched for the first after image: deletes have none."""
@@ -257,7 +239,6 @@ class _Source(msgspec.Struct, gc=False):
 
 class _Images(msgspec.Struct, gc=False):
     after: msgspec.Raw = _NULL
-    before: msgspec.Raw = _NULL
 
 
 _sources = msgspec.json.Decoder(_Source)
@@ -273,8 +254,6 @@ class Survey:
     """Fields of the after images, in the order of first appearance."""
     most: int
     """The highest number of fields in one after image that the table lacks."""
-    number: bool
-    """Whether one of the fields in question is a number in any image."""
 
 
 def connector_in(payload: bytes) -> str:
@@ -304,34 +283,17 @@ def first_row(payloads: Sequence[bytes]) -> Row | None:
     return None
 
 
-def survey(payloads: Iterable[bytes], known: Collection[str], in_question: Collection[str]) -> Survey:
+def survey(payloads: Iterable[bytes], known: Collection[str]) -> Survey:
     """Survey all payloads; those that are not the JSON of an event are ignored.
 
-    ``known``: fields that the table has. ``in_question``: fields in which numbers are searched for, in both images.
+    ``known``: fields that the table has.
     """
     names: dict[str, None] = {}
-    most, number = 0, False
+    most = 0
     own = frozenset(known)
     for payload in payloads:
-        try:
-            images: Any = _images.decode(payload)
-        except UNREADABLE:
-            continue
-        for place, raw in enumerate((images.after, images.before)):
-            try:
-                row = _fields.decode(raw)
-            except UNREADABLE:
-                continue
-            if row is None:
-                continue
-            if not place:
-                names.update(dict.fromkeys(row))
-                most = max(most, len(row.keys() - own))
-            number = number or has_number(row, in_question, nested=True)
-    return Survey(tuple(names), most, number)
-
-
-def has_number(row: Row, names: Iterable[str], *, nested: bool = False) -> bool:
-    """Whether one of these fields is a number. ``nested``: or an array or object, which may contain one."""
-    wanted = _NUMBER_OR_NESTED if nested else _NUMBER
-    return any(memoryview(row[name])[0] in wanted for name in names if name in row)
+        row = row_of(payload)
+        if row is not None:
+            names.update(dict.fromkeys(row))
+            most = max(most, len(row.keys() - own))
+    return Survey(tuple(names), most)
