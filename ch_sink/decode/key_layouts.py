@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -12,11 +11,11 @@ import pyarrow as pa
 
 from ch_sink.decode.avro.columns import AvroColumn, columns_of, read_keys
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.layout import ColumnReader, alias, object_decoder, with_names
+from ch_sink.decode.json.layout import ColumnReader, Image, literals, others
 from ch_sink.decode.json.scanned import Programs, column_of
 from ch_sink.decode.native.library import Keep, Member, Members, Skip, library
 from ch_sink.decode.native.scan import Scan
-from ch_sink.decode.parts import UNREADABLE
+from ch_sink.decode.parts import UNREADABLE, Fault
 from ch_sink.errors import DecodeError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -31,6 +30,7 @@ _Fields = tuple[tuple[str, SourceType | None], ...]
 """Fields of a key, with their types if a schema declares them."""
 _KEPT = 256
 """Layouts that are remembered."""
+_struct = msgspec.json.Decoder(Image).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class _Layout:
 
     decode: Callable[[bytes], Any]
     columns: tuple[ColumnReader, ...]
-    primitive: bool
+    fields: frozenset[str] | None
+    """The names of a struct's fields; None for keys that are one value."""
     raw_text: bool
     """The key may be text without quotes (StringConverter)."""
     programs: Programs | None = None
@@ -92,33 +93,24 @@ class KeyLayouts:
 
     def _struct_layout(self, fields: _Fields) -> _Layout:
         ignored = self._policy.keys.ignored
-        members: list[Any] = []
-        names: dict[str, str] = {}
-        columns: list[ColumnReader] = []
-        for i, (name, declared) in enumerate(fields):
-            attribute = f"k{i}"
-            names[attribute] = alias(name)
-            if name in ignored:
-                continue
-            made = self._converter(declared, self.column(name))
-            members.append((attribute, nullable(made.wire)))
-            columns.append(ColumnReader(name, attrgetter(attribute), made))
-        members += [(f"k{i}", msgspec.Raw, msgspec.UNSET) for i, (name, _) in enumerate(fields) if name in ignored]
-        key = msgspec.defstruct("Key", members, rename=names, forbid_unknown_fields=True, gc=False)
-        decode = object_decoder(msgspec.json.Decoder(key, float_hook=Decimal).decode, key)
+        columns = tuple(
+            ColumnReader(name, self._converter(declared, self.column(name)))
+            for name, declared in fields
+            if name not in ignored
+        )
         native = library()
         kept = {column.name: Keep() for column in columns}
         every: dict[str, Member] = {name: kept.get(name, Skip()) for name, _ in fields}
-        root = Members(every, frozenset(kept), closed=True)
+        root = Members(every, frozenset(kept), None)
         programs = Programs(native, root) if native is not None else None
-        return _Layout(decode, tuple(columns), primitive=False, raw_text=False, programs=programs)
+        return _Layout(_struct, columns, frozenset(every), raw_text=False, programs=programs)
 
     def _primitive_layout(self, declared: SourceType | None) -> _Layout:
         name = self._primitive_name()
         made = self._converter(declared, self.column(name))
         decode = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal).decode
         raw_text = made.arrow == pa.binary() and declared is None
-        return _Layout(decode, (ColumnReader(name, lambda value: value, made),), primitive=True, raw_text=raw_text)
+        return _Layout(decode, (ColumnReader(name, made),), None, raw_text=raw_text)
 
     def _avro_layout(self, framed: Framed) -> tuple[list[AvroColumn], bool]:
         """The columns of Avro's keys of a schema, and whether each key is one value."""
@@ -170,11 +162,14 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
         rows: list[Any] = list(map(decode, payloads))
     except UNREADABLE as error:
         if not layout.raw_text:
-            raise DecodeError(f"key: {with_names(str(error))}") from error
+            raise DecodeError(f"key: {error}") from error
         rows = [_text(payload, decode) for payload in payloads]
+    if layout.fields is not None and others(rows, layout.fields):
+        odd = next(name for row in rows for name in row if name not in layout.fields)
+        raise DecodeError(f"key: it has the field {odd!r}, which other keys lack")
     arrays: list[pa.Array] = []
     for column in layout.columns:
-        values: Sequence[Any] = rows if layout.primitive else list(map(column.get, rows))
+        values: Sequence[Any] = rows if layout.fields is None else _field(column, rows)
         try:
             arrays.append(column.converter.convert(list(values)).array)
         except DecodeError as error:
@@ -182,6 +177,17 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
             error.message = error.args[0]
             raise
     return tuple(column.name for column in layout.columns), arrays
+
+
+def _field(column: ColumnReader, rows: list[Image]) -> list[Any]:
+    """A field's values in structs. Raises DecodeError."""
+    texts = [row.get(column.name) for row in rows]
+    if None in texts:
+        raise DecodeError(f"key: it lacks the field {column.name!r}")
+    try:
+        return literals(column.name, column.converter.wire, texts)
+    except Fault as fault:
+        raise DecodeError(f"key {fault.reason}", column=column.name) from fault
 
 
 def _scanned(layout: _Layout, payloads: list[bytes]) -> NamedColumns | None:
