@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ch_sink.decode.avro.columns import AvroColumn, columns_of, read_keys
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.layout import ColumnReader, Image, literals, others
+from ch_sink.decode.json.layout import ColumnReader, Image, literals, others, texts_of
 from ch_sink.decode.json.scanned import Programs, column_of
 from ch_sink.decode.native.library import Keep, Member, Members, Skip, library
 from ch_sink.decode.native.scan import Scan
@@ -181,7 +181,7 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
 
 def _field(column: ColumnReader, rows: list[Image]) -> list[Any]:
     """A field's values in structs. Raises DecodeError."""
-    texts = [row.get(column.name) for row in rows]
+    texts = texts_of(rows, column.name)
     if None in texts:
         raise DecodeError(f"key: it lacks the field {column.name!r}")
     try:

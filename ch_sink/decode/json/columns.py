@@ -1,6 +1,7 @@
 """Decoded JSON envelopes of one shape to columns."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode.event_form import classify, row_operations
-from ch_sink.decode.json.layout import ColumnReader, Image, Layout, literals, others
+from ch_sink.decode.json.layout import NOTHING, ColumnReader, Image, Layout, literals, others, texts_of
 from ch_sink.decode.parts import Fault, Mask, Part, Read, as_places, skipped
 from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
@@ -50,7 +51,7 @@ def to_columns(
     part = meta(layout.connector, layout.source, _blocks(rows, places), op, places)
     if is_row is not None:
         for i in np.flatnonzero(~is_row).tolist():
-            images[i] = {}
+            images[i] = NOTHING
     try:
         _after(layout, images, is_row, part)
         _before(layout, [row.before for row in rows], part)
@@ -111,7 +112,7 @@ def meta(connector: str, source: Source, blocks: Blocks, op: Any, places: Sequen
 def _after(layout: Layout, images: list[Image], is_row: "Mask | None", part: Part) -> None:
     _refuse_unknown(layout, images)
     for column in layout.row.columns:
-        texts = [image.get(column.name) for image in images]
+        texts = texts_of(images, column.name)
         absent = _absent(texts, is_row)
         if absent is not None and layout.row.declared is not None:
             reason = f"column {column.name!r}: the row lacks this field, which its schema declares"
@@ -129,9 +130,9 @@ def _before(layout: Layout, befores: list[Any], part: Part) -> None:
     part.has_before = np.fromiter([before is not None for before in befores], np.bool_, len(befores))
     if not layout.before:
         return
-    images = [before or {} for before in befores]
+    images = [NOTHING if before is None else before for before in befores]
     for column in layout.row.columns:
-        texts = [image.get(column.name) for image in images]
+        texts = texts_of(images, column.name)
         part.before[column.name] = _converted(column, texts).array
         absent = _absent(texts, part.has_before)
         if absent is not None:
@@ -178,11 +179,12 @@ Reported = dict[str, tuple[int, list[msgspec.Raw]]]
 
 def _reported(layout: Layout, images: list[Image]) -> Reported:
     found: Reported = {}
-    if layout.row.declared is None and others(images, layout.row.known):
+    names = set() if layout.row.declared is not None else set(chain.from_iterable(images)) - layout.row.known
+    wanted = set(filter(layout.reports, names))
+    if wanted:
         for i, image in enumerate(images):
-            for name in image:
-                if layout.reports(name):
-                    found.setdefault(name, (i, []))[1].append(image[name])
+            for name in filter(wanted.__contains__, image):
+                found.setdefault(name, (i, []))[1].append(image[name])
     return found
 
 

@@ -20,7 +20,7 @@ from ch_sink.decode.json.flat_layout import (
     flat_layout,
     row_scanner,
 )
-from ch_sink.decode.json.layout import KEPT, Image, literals
+from ch_sink.decode.json.layout import KEPT, Image, literals, texts_of
 from ch_sink.decode.parts import UNREADABLE, Fault, Part, Read, as_places
 from ch_sink.errors import DecodeError, StreamFailed
 from ch_sink.model.change import Headers
@@ -103,16 +103,15 @@ class FlatReader:
             self._expect_rows(framed, set(map(tuple, images)))
             roles = self._roles(framed, dict.fromkeys(chain.from_iterable(images)))
             stated = {
-                role: literals(name, layout.type_of(role, name), [image.get(name) for image in images])
-                for role, name in roles.items()
+                role: literals(name, layout.type_of(role, name), texts_of(images, name)) for role, name in roles.items()
             }
         except Fault as fault:
             fault.suspects = [places[i] for i in fault.suspects]
             raise
         self._demand_positions(layout, roles, texts)
+        blocks = self._blocks(layout, roles, stated, texts, places)
         events = []
-        for i, (image, place) in enumerate(zip(images, places, strict=True)):
-            block = self._block(layout, {role: values[i] for role, values in stated.items()}, texts[i], place)
+        for i, (image, block, place) in enumerate(zip(images, blocks, places, strict=True)):
             try:
                 op = self._operation(stated, i, block, texts[i], headers[i])
             except DecodeError as error:
@@ -161,16 +160,31 @@ class FlatReader:
         created = any(name == _OLD_KEY for name, _ in headers or ())
         return "c" if created else "r" if block.snapshot in _INITIAL else "u"
 
-    def _block(self, layout: FlatLayout, stated: dict[str, Any], texts: dict[str, bytes], place: int) -> Any:
-        """The replacement for ``source``; without a source time it gets the connector's. Raises Fault."""
-        fields = {role: value for role, value in stated.items() if value is not None and role in layout.types}
-        try:
-            fields = {**self._headers.values(texts, layout.types), **fields}
-            event_time = fields.pop("event_ts_ms", None)
-            fields.setdefault("ts_ms", event_time)
-            return msgspec.convert(fields, layout.stated, strict=False)
-        except (DecodeError, msgspec.ValidationError) as error:
-            raise Fault(str(error), "position", suspects=[place]) from error
+    def _blocks(
+        self,
+        layout: FlatLayout,
+        roles: dict[str, str],
+        stated: dict[str, list[Any]],
+        texts: list[dict[str, bytes]],
+        places: Sequence[int],
+    ) -> list[Any]:
+        """The replacements for ``source``; without a source time they get the connector's. Raises Fault."""
+        nothing = [None] * len(places)
+        rows = zip(*(stated.get(role, nothing) for role in layout.types), strict=True)
+        typed = all(layout.type_of(role, name) is not Any for role, name in roles.items())
+        if typed and not any(texts) and "event_ts_ms" not in stated:
+            return [layout.stated(*row) for row in rows]
+        out = []
+        for row, found, place in zip(rows, texts, places, strict=True):
+            own = {role: value for role, value in zip(layout.types, row, strict=True) if value is not None}
+            try:
+                fields = {**self._headers.values(found, layout.types), **own}
+                event_time = fields.pop("event_ts_ms", None)
+                fields.setdefault("ts_ms", event_time)
+                out.append(msgspec.convert(fields, layout.stated, strict=False))
+            except (DecodeError, msgspec.ValidationError) as error:
+                raise Fault(str(error), "position", suspects=[place]) from error
+        return out
 
     def _demand_positions(self, layout: FlatLayout, roles: dict[str, str], texts: list[dict[str, bytes]]) -> None:
         if self._policy.versions.strategy != "source_position":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -211,16 +212,35 @@ def lists(wire: Any) -> msgspec.json.Decoder[list[Any]]:
     return msgspec.json.Decoder(list[wire], float_hook=Decimal)
 
 
+class _Nothing(Image):
+    """The image of a row that is not there: each field is null."""
+
+    def __missing__(self, name: str) -> msgspec.Raw:
+        return _NULL
+
+
+_NULL = msgspec.Raw(b"null")
+NOTHING = _Nothing()
+
+
+def texts_of(images: Iterable[Image], name: str) -> list[Any]:
+    """A field's texts, None where an image lacks it."""
+    try:
+        return list(map(itemgetter(name), images))
+    except KeyError:
+        return [image.get(name) for image in images]
+
+
 def literals(name: str, wire: Any, texts: Sequence[msgspec.Raw | None]) -> list[Any]:
     """The values of a column from their texts, None for no text. Raises Fault, whose suspects are their places."""
     decode = lists(nullable(wire)).decode
-    given = [b"null" if text is None else text for text in texts]
+    given: Sequence[Any] = texts if None not in texts else [b"null" if text is None else text for text in texts]
     try:
         return decode(b"[" + b",".join(given) + b"]")
     except UNREADABLE as error:
-        suspects = failing(lambda text: decode(b"[" + text + b"]"), given)
+        suspects = failing(lambda text: decode(b"[" + bytes(text) + b"]"), given)
         try:
-            decode(b"[" + given[suspects[0]] + b"]")
+            decode(b"[" + bytes(given[suspects[0]]) + b"]")
         except UNREADABLE as one:
             reason = str(one).replace(" - at `$[0]`", "").replace("`$[0]", "`$")
             raise Fault(f"column {name!r}: {reason}", column=name, suspects=suspects) from error
