@@ -36,7 +36,6 @@ def test_events_keys_and_tombstones() -> None:
     assert listed(batch.key) == [{"id": 1}] * 3 + [{"id": None}]
     assert batch.op.tolist() == [Op.CREATE, Op.UPDATE, Op.DELETE, Op.TRUNCATE]
     assert batch.has_before.tolist() == [False, True, True, False]
-    assert batch.before is not None
     assert batch.before.column("v").to_pylist() == [None, b"a", None, None]
     assert batch.commit[:, 1].tolist() == [3 << 40 | 77, 3 << 40 | 78, 3 << 40 | 77, 3 << 40 | 77]
     assert batch.source_name == ["m"]
@@ -75,7 +74,6 @@ def test_keys_in_avro_with_values_in_json_and_the_reverse() -> None:
         ],
     )
     assert not batch.bad
-    assert batch.key is not None
     assert batch.key.column("id").to_pylist() == [2, 3, 4]
 
 
@@ -90,7 +88,6 @@ def test_primitive_keys(kind: str, column: str, value: Any) -> None:
         topic, [(topic.write(kind, value), topic.write(schema, event("c", {"id": value, "v": None})))], table=table
     )
     assert not batch.bad
-    assert batch.key is not None
     assert batch.key.column("id").to_pylist() == [value.encode() if column == "String" else value]
 
 

@@ -214,7 +214,6 @@ def test_what_follows_the_schema_is_read(library: ctypes.CDLL, schema: Any, raw:
     made = program(node)
     assert made is not None
     found = scan(library, made, Joined([raw, raw]))
-    assert found is not None
     assert found.tolist() == [{"a": value}] * 2 == read(node, [raw, raw]).tolist()
 
 

@@ -167,7 +167,6 @@ def test_rows_that_name_no_connector_have_a_domain_s_values_too() -> None:
 
 def _expect_plain(events: Records, column: str, values: list[Any]) -> None:
     found = sample_schema(events)
-    assert found is not None
     chosen = clickhouse_type(found.fields[1].type)
     assert chosen == f"Nullable({column})"
     policy = replace(policy_of(), values=ValuePolicy(binary_handling="hex"))
@@ -197,7 +196,6 @@ def test_a_name_of_the_system_s_own_selects_its_rule(
 ) -> None:
     told = {_MARK + "type": name} | {_MARK + part: str(field[part]) for part in ("length", "scale") if part in field}
     found = sample_schema(_records(connector, "events", {"type": field["type"], "parameters": told}, None))
-    assert found is not None
     assert clickhouse_type(found.fields[1].type) == f"Nullable({column})"
 
 
