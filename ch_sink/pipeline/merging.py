@@ -209,7 +209,7 @@ def left_to_store(
         return Left(merged.inserts, target.collapsing)
     key = after.profile.key_columns
     if target.appends:
-        if not known.changed and not (known.grouped and known.repeats):
+        if not known.changed and not known.repeats:
             return Left(merged.inserts, reconciles=False)
         return Left(_not_appended(merged.inserts, target, lookup, known, key, alone=after.alone), reconciles=False)
     if target.exclusive:

@@ -107,7 +107,14 @@ def open_sink(
     releasing = None
     if stores.pending is not None:
         releasing = Releasing(
-            ports, decoders, storing, stores.pending, stores.releases, deadline=attempt.deadline, clock=attempt.clock
+            ports,
+            decoders,
+            storing,
+            stores.pending,
+            stores.releases,
+            changed=attempt.changed,
+            deadline=attempt.deadline,
+            clock=attempt.clock,
         )
     sink = PartitionSink(name, target, ports, stores, attempt, stages, decoders, storing, releasing)
     # An earlier execution of the same task may have left some since.

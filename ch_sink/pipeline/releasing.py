@@ -17,7 +17,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.guards import Decoders, MissingAsUnknown
 from ch_sink.pipeline.plan import plan
-from ch_sink.pipeline.plans import Applied, Known, Plan, Ports
+from ch_sink.pipeline.plans import Applied, Changed, Known, Plan, Ports
 from ch_sink.pipeline.storing import Storing, awaited_hand_overs
 from ch_sink.ports import AppliedSwap, Pending, PendingRecord, ReleaseGroup, TaskLedger
 
@@ -33,6 +33,7 @@ class Releasing:
         pending: Pending,
         releases: TaskLedger | None,
         *,
+        changed: Changed,
         deadline: float,
         clock: Callable[[], float],
     ) -> None:
@@ -40,6 +41,7 @@ class Releasing:
         Args:
             storing: knows the waiting changes; what is released is stored by it.
             releases: where a group is recorded before its changes are stored.
+            changed: whether some of them may be stored as other rows.
             deadline: seconds that a change waits; after that the missing values count as unknown.
         """
         self.lacking: Barrier | None = None
@@ -47,7 +49,7 @@ class Releasing:
         self._ports, self._decoders, self._storing = ports, decoders, storing
         self._name, self._waiting = storing.name, storing.waiting
         self._pending, self._releases = pending, releases
-        self._deadline, self._clock = deadline, clock
+        self._changed, self._deadline, self._clock = changed, deadline, clock
         self._begun: ReleaseGroup | None = None
         self._floors = dict[str, Floor]()
 
@@ -173,7 +175,7 @@ class Releasing:
         if given_up and ports.handover is not None:
             ports = replace(ports, handover=MissingAsUnknown(ports.handover))
         records = self._as_records(queue)
-        known = Known(assigned={r.offset: (r.epoch, r.commit) for r in queue}, repeats=again)
+        known = Known(assigned={r.offset: (r.epoch, r.commit) for r in queue}, repeats=again, changed=self._changed)
         decoder, before = self._decoders.prepared(records, self._waiting.with_swaps_of(queue, state), ports)
         return plan(records, self._storing.target, decoder, before, ports, known), records
 

@@ -15,7 +15,7 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ch_sink.errors import ChSinkError, ClickHouseError, DataLoss, StreamFailed
@@ -180,7 +180,10 @@ class Coordinator:
         self.summary.lag = left + sum(max(0, r.high - reached[r.partition]) for r in ranges)
         yield from self._release(caught_up=self.summary.lag == 0)
         self._planner.finish(None if gone else before, reached)
-        self.ports.group.commit(self.settings.topic, reached)
+        # As long as the ledger is behind what the table may have, the group's offsets are the only sign of it.
+        self.ports.group.commit(
+            self.settings.topic, {p: end for p, end in reached.items() if end >= self._stream.unsure.get(p, 0)}
+        )
         self._fold()
         self.summary.end(reached, time.monotonic() - began, time.monotonic() - self._began)
         if self.on_batch is not None:
@@ -246,6 +249,9 @@ class Coordinator:
 
     def _range_task(self, intent: RangeIntent) -> RangeTask:
         stream, p = self._stream, intent.partition
+        changed = stream.table.changed(intent)
+        if intent.start < stream.unsure.get(p, 0):
+            intent, changed = replace(intent, attempt=max(1, intent.attempt)), "other"
         return RangeTask(
             self.settings.name,
             intent.topic,
@@ -260,7 +266,7 @@ class Coordinator:
             intent.chunk_bytes,
             claim=stream.claim,
             batch=intent.batch,
-            changed=stream.table.changed(intent),
+            changed=changed,
             settled=self._releases.range_begins(p, intent.attempt),
         )
 

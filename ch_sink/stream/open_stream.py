@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import cast
@@ -157,6 +157,8 @@ class OpenStream:
     stored_version: int | None = field(init=False)
     """The highest version of the stream's rows when the topic was entered: see `StreamTable.highest_version`."""
 
+    unsure: Mapping[int, int] = field(default_factory=dict)
+    """Partition → offset below which a history may have changes that its ledger lacks: they are looked up."""
     doubtful: bool = False
     """Rollups may have what the table has not: rounds have begun, and have not ended well."""
 
@@ -336,4 +338,5 @@ class Releases:
             caught_up=caught_up,
             final=final,
             claim=stream.claim,
+            changed="other" if stream.unsure else "",
         )

@@ -78,7 +78,7 @@ class States:
         if not 0 < self._partitions < partitions:
             return
         self._partitions = partitions
-        self._epoch = self._highest() + 1 if drained else self._epoch
+        self._epoch = self.highest_epoch + 1 if drained else self._epoch
         self._record()
 
     def begin(self, partition: int, offset: int) -> None:
@@ -86,9 +86,11 @@ class States:
 
         Its keys may have been in those, so it begins in the highest epoch of all.
         """
-        self._known[partition] = (offset, State().raised_to(self._highest()))
+        self._known[partition] = (offset, State().raised_to(self.highest_epoch))
 
-    def _highest(self) -> int:
+    @property
+    def highest_epoch(self) -> int:
+        """The highest epoch that the ledger knows of the topic."""
         top = [State.from_json(t.state).epoch for t in self._ledger.totals() if t.topic_id == self._topic_id]
         return max([self._epoch, *top, *(s.epoch for _, s in self._known.values())])
 

@@ -5,7 +5,9 @@ the last filling stored, the table was taken back and the ledger was not. Rows t
 removed do not count. A collapsing table gives no such evidence, since its rows go with their merges.
 
 A ledger that was taken back together with its table shows where the table is, and the stream goes on from there. The
-consumer group's offsets, which are committed after results, tell that this has happened.
+consumer group's offsets, which are committed after results, tell that this has happened. They do not tell whether the
+table was taken back, too. That matters for a table that keeps each change: there, what the stream reads again is looked
+up before it is stored, or the stream stops where that cannot be done.
 
 A table that a command has filled may be ahead of its ledger, if the command was killed before it could record that. The
 table's comment notes what is to be recorded.
@@ -19,6 +21,7 @@ from functools import cached_property
 from typing import Any
 
 from ch_sink.errors import StreamFailed
+from ch_sink.order import State
 from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import FinishedRange, Ledger, RowsEdited, TableRefilled, TruncateFloor
@@ -42,7 +45,8 @@ class Restored:
         """See whether ClickHouse lacks something.
 
         Raises:
-            StreamFailed: the table lacks rows that the ledger has, or may have a history's rows that the ledger lacks.
+            StreamFailed: the table lacks rows that the ledger has, or may have a history's rows that the ledger lacks
+                and that cannot be looked up.
             LedgerConflict: another job has the stream by now.
         """
         self._compare_with(group)
@@ -70,29 +74,49 @@ class Restored:
         if known[:1] not in ([], [topic_id]):
             return
         ends = {t.partition: t.next_offset for t in self._ledger.totals() if t.topic_id == topic_id}
-        # Of a topic that was recreated, the group's offsets may be those of the former one.
-        if len(known) <= 1 and self._may_double():
-            if behind := ahead(group.last_committed(self._topic.topic, sorted(self._topic.low)), ends):
-                self._ledger.check_claim()  # its successor's commits say nothing about ClickHouse
-                raise StreamFailed(
-                    f"stream {name}: its ledger may be older than its table: {behind}",
-                    hint="To read on would store changes of the history twice: restore the table and the ledger "
-                    "together.",
-                )
-            return
 
         def notice(committed: Mapping[int, int]) -> None:
             if behind := ahead(committed, ends):
                 log.warning("%s: ClickHouse was restored to an older state; reading again: %s", name, behind)
 
-        group.before_commit(self._topic.topic, sorted(self._topic.low), notice)
+        # Of a topic that was recreated, the group's offsets may be those of the former one.
+        if len(known) > 1 or not self._target.appends:
+            group.before_commit(self._topic.topic, sorted(self._topic.low), notice)
+            return
+        committed = group.last_committed(self._topic.topic, sorted(self._topic.low))
+        notice(committed)
+        behind = ahead(committed, ends)
+        if (behind and self._stream.table.has_rows()) or self._has_unknown():
+            self._look_up(behind)
 
-    def _may_double(self) -> bool:
-        """Whether the table is a history that may have rows of which the ledger does not know, as after a fail-over to
-        a server with the table and an older ledger, or none. Reading on would store those changes twice.
-        """
+    def _has_unknown(self) -> bool:
+        """Whether the table has newer rows than the ledger explains: by its last results, or ranges that were begun."""
         stored = self._stream.stored_version
-        return self._target.appends and (stored is None or stored > self._wanted.top)
+        return stored is not None and stored > self._wanted.top and not self._ledger.open_intents(self._topic.topic_id)
+
+    def _look_up(self, behind: str) -> None:
+        """Look up what is read again of a history: the table may have it, if the ledger alone was taken back.
+
+        Args:
+            behind: how the consumer group shows that the ledger was taken back; empty if it does not.
+
+        Raises:
+            StreamFailed: it was, and changes cannot be found again in the table.
+        """
+        stream, totals = self._stream, self._ledger.totals()
+        keyed = any(State.from_json(t.state).profile.key_columns for t in totals)
+        found = self._target.system.version is not None and self._target.layout.kind != "time"
+        found &= bool(totals) and (keyed or len(self._topic.low) == 1)
+        epoch = stream.table.highest_epoch(stream.stored_version)
+        # Behind a step of the epoch, changes that are read again have other versions.
+        if found and (epoch is None or epoch <= stream.states.highest_epoch):
+            stream.unsure = dict(self._topic.high)
+        elif behind:
+            self._ledger.check_claim()  # its successor's commits say nothing about ClickHouse
+            raise StreamFailed(
+                f"stream {stream.settings.name}: its ledger may be older than its table: {behind}",
+                hint="To read on would store changes of the history twice: restore the table and the ledger together.",
+            )
 
     def _expect_complete(self) -> None:
         stored = self._stream.stored_version

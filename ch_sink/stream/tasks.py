@@ -76,6 +76,7 @@ class ReleaseTask:
     final: bool = False
     """The topic is gone, and nothing can arrive any more: a change that still waits is given up at once."""
     claim: Claim | None = None
+    changed: Changed = ""
 
     @property
     def work(self) -> str:

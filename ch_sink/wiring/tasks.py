@@ -81,7 +81,7 @@ def task_ports(
         ),
         Attempt(
             Fencing(begin),
-            task.changed if isinstance(task, RangeTask) else "",
+            task.changed,
             settled=isinstance(task, RangeTask) and task.settled,
             first=isinstance(task, RangeTask) and task.first,
             grouped=isinstance(task, RangeTask) and task.short,

@@ -220,8 +220,9 @@ class Lagging:
 class Surroundings:
     """What is outside the job: the server's state at earlier times, its replicas, the clock, the configuration."""
 
-    def __init__(self, run: Run) -> None:
-        self.run, self.offset = run, 0
+    def __init__(self, run: Run, ledger_alone: bool = False) -> None:
+        """``ledger_alone``: a restored server has what the sink's own tables had, and the table as it is."""
+        self.run, self.offset, self.ledger_alone = run, 0, ledger_alone
         self.lagging = Lagging(run.table)
         self._states: list[Any] = []
 
@@ -234,7 +235,7 @@ class Surroundings:
         stream = self.run.stream
         book = stream.ledger._book
         # Rows are never changed.
-        kept = list(stream.table.rows), set(stream.table.tokens), {k: list(v) for k, v in stream.table._by_key.items()}
+        kept = list(stream.table.rows), {k: list(v) for k, v in stream.table._by_key.items()}
         ours = deepcopy((book.claims, book.batches, book.facts, book.releases, book.topics, book.executions))
         rest = deepcopy((stream.pending.stored, stream.pending.resolved)), dict(stream.handover.stored)
         letters = dict(stream.dead_letters.stored), deepcopy(stream.table.rollups)
@@ -248,9 +249,11 @@ class Surroundings:
         book = stream.ledger._book
         kept, ours, ranges, rest, letters = self._states[-min(back, len(self._states))]
         del self._states[len(self._states) - min(back, len(self._states)) + 1 :]
-        stream.table.rows[:] = kept[0]
-        stream.table.tokens = set(kept[1])
-        stream.table._by_key = {k: list(v) for k, v in kept[2].items()}
+        stream.table.tokens.clear()  # a backup has none
+        if not self.ledger_alone:
+            stream.table.rows[:] = kept[0]
+            stream.table._by_key = {k: list(v) for k, v in kept[1].items()}
+            stream.table.rollups = deepcopy(letters[1])
         names = ("claims", "batches", "facts", "releases", "topics", "executions")
         for name, value in zip(names, deepcopy(ours), strict=True):
             setattr(book, name, value)
@@ -258,7 +261,6 @@ class Surroundings:
         stream.pending.stored, stream.pending.resolved = deepcopy(rest[0])
         stream.handover.stored = dict(rest[1])
         stream.dead_letters.stored = dict(letters[0])
-        stream.table.rollups = deepcopy(letters[1])
 
     def happen(self, fault: Fault) -> None:
         """See LocalRunner: ``on_fault``."""
@@ -278,8 +280,14 @@ class Surroundings:
                 runner.settings = replace(runner.settings, chunk_offsets=offsets, policy=policy)
 
 
-def run_script(script: Script, rollups: Sequence[RollupChoice] = (), kept: int = 500) -> Run:
-    """Run it. ``kept``: results of a partition that the ledger does not fold.
+def run_script(
+    script: Script, rollups: Sequence[RollupChoice] = (), kept: int = 500, *, ledger_alone: bool = False
+) -> Run:
+    """Run it.
+
+    Args:
+        kept: results of a partition that the ledger does not fold.
+        ledger_alone: see `Surroundings`.
 
     Raises ChSinkError where the stream stops for another reason than a fault.
     """
@@ -293,7 +301,7 @@ def run_script(script: Script, rollups: Sequence[RollupChoice] = (), kept: int =
         rollups=rollups,
     )
     made.stream.ledger.keep(kept)
-    around = Surroundings(made)
+    around = Surroundings(made, ledger_alone)
     settings = replace(made.stream.settings, chunk_offsets=script.size or 50_000)
     lookup: RowLookup = around.lagging
     ports = replace(made.stream.ports(), lookup=lambda _: lookup, clock=around.time)

@@ -382,7 +382,7 @@ class LocalRunner:
             ),
             Attempt(
                 Fencing(begin),
-                task.changed if isinstance(task, RangeTask) else "",
+                task.changed,
                 settled=isinstance(task, RangeTask) and task.settled,
                 first=isinstance(task, RangeTask) and task.first,
                 grouped=isinstance(task, RangeTask) and task.short,

@@ -11,6 +11,7 @@ from ch_sink.clickhouse import ClickHouseWriter, Client, detect
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
+from ch_sink.types.arrow import carried
 from tests.support.engine import Engine
 from tests.unit.types.type_cases import Case
 from tests.unit.types.type_cases.case import Raw
@@ -47,18 +48,34 @@ def records(case: Case, *, schema: bool) -> Records:
 
 
 def stored(engine: Engine, columns: list[tuple[str, pa.Array]]) -> list[list[bytes | None]]:
-    """What ``toString`` shows of arrays that were inserted, as Arrow, into columns of these types."""
+    """What ``toString`` shows of arrays that were inserted, as Arrow, into columns of these types.
+
+    The rows are read as the sink reads them and inserted once more, which must show the same.
+    """
     table = _side_by_side(columns)
     engine.run("DROP TABLE IF EXISTS d.t")
     engine.run(f"CREATE TABLE d.t (i UInt32, {_declared(columns)}) ENGINE = MergeTree ORDER BY i")
+    _insert(engine, table)
+    shown = _asked(engine, _shown(columns))
+    read = ", ".join(f"{carried(f'd.t.c{i}', kind)} AS c{i}" for i, (kind, _) in enumerate(columns))
+    again = _asked(engine, f"i, {read}").cast(table.schema)
+    engine.run("TRUNCATE TABLE d.t")
+    _insert(engine, again)
+    assert _asked(engine, _shown(columns)) == shown
+    return _by_column(columns, shown)
+
+
+def _insert(engine: Engine, table: pa.Table) -> None:
+    """FORMAT Arrow, the way of the HTTP interface."""
     with tempfile.NamedTemporaryFile(suffix=".arrow") as file:
         with pa.ipc.new_file(file.name, table.schema) as writer:
             writer.write_table(table)
         engine.run(f"INSERT INTO d.t SELECT * FROM file('{file.name}', 'Arrow')")
-    answer = engine._session.query(
-        f"SELECT {_shown(columns)} FROM d.t ORDER BY i SETTINGS output_format_arrow_string_as_string = 0", "Arrow"
-    )
-    return _by_column(columns, pa.ipc.open_file(pa.BufferReader(answer.bytes())).read_all())
+
+
+def _asked(engine: Engine, what: str) -> pa.Table:
+    sql = f"SELECT {what} FROM d.t ORDER BY i SETTINGS output_format_arrow_string_as_string = 0"
+    return pa.ipc.open_file(pa.BufferReader(engine._session.query(sql, "Arrow").bytes())).read_all()
 
 
 def stored_by(client: Client, database: str, columns: list[tuple[str, pa.Array]]) -> list[list[bytes | None]]:
@@ -74,7 +91,7 @@ def stored_by(client: Client, database: str, columns: list[tuple[str, pa.Array]]
 
 def _side_by_side(columns: list[tuple[str, pa.Array]]) -> pa.Table:
     rows = max(len(array) for _, array in columns)
-    arrays = [pa.concat_arrays([a, pa.nulls(rows - len(a), a.type)]) for _, a in columns]
+    arrays = [a.take(pa.array([min(i, len(a) - 1) for i in range(rows)])) for _, a in columns]  # the last one again
     names = ["i", *(f"c{i}" for i in range(len(columns)))]
     return pa.table([pa.array(range(rows), pa.uint32()), *arrays], names=names)
 

@@ -101,7 +101,7 @@ def test_without_versions_a_changed_setting_is_refused_and_an_older_version_s_to
     [
         (1, Family.REPLACING, ([1, 3], True)),
         (0, Family.REPLACING, ([1, 2, 3], False)),  # nothing was looked up: its tokens are those of the first attempt
-        (1, Family.MERGE_TREE, ([1, 2, 3], False)),
+        (0, Family.MERGE_TREE, ([1, 3], True)),  # a restored table has no tokens
         (1, Family.COLLAPSING, ([1, 2, 3], False)),
     ],
 )

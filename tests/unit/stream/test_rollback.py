@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,9 +42,12 @@ TRUTH = {
 
 
 class Stream:
-    def __init__(self, engine: str = "replacing") -> None:
+    def __init__(self, engine: str = "replacing", key: tuple[str, ...] = ("id",)) -> None:
+        given = records()
+        if not key:
+            given = {p: replace(r, keys=[None] * len(r)) for p, r in given.items()}
         self.memory = MemoryStream(
-            document_table(COLUMNS, engine, "id"), ("id",), MemoryTopic("t", records()), policy_of(), chunk_offsets=3
+            document_table(COLUMNS, engine, "id"), key, MemoryTopic("t", given), policy_of(), chunk_offsets=3
         )
 
     def runner(self) -> LocalRunner:
@@ -98,22 +102,61 @@ def test_a_backup_of_table_and_ledger_goes_on_where_it_was(engine: str, caplog: 
     assert stream.current() == TRUTH
 
 
-@pytest.mark.parametrize("first", [0, 9])
-def test_a_history_beside_a_ledger_that_lacks_it_is_not_stored_twice(first: int) -> None:
-    """As after a fail-over to a server that has the table, and no ledger or an older one."""
-    stream = Stream("append")
+def beside_an_older_ledger(first: int, key: tuple[str, ...] = ("id",)) -> Stream:
+    """A history as after a fail-over to a server that has the table, and a ledger of its first offsets only."""
+    stream = Stream("append", key)
     runner = stream.runner()
     if first:
         runner.coordinator.run_batch(runner.coordinator.plan(runner.ports.topics.state("t"), first), runner._execute)
         runner.stop()
     older = copy.deepcopy(stream.memory.ledger._book)
     stream.run()
-    rows = len(stream.memory.table.rows)
     stream.memory.ledger._book = older
+    stream.memory.table.tokens.clear()  # those of another server
+    return stream
+
+
+@pytest.mark.parametrize("read", [3, None])
+@pytest.mark.parametrize("first", [2, 5, 9])
+def test_a_history_is_stored_once_beside_an_older_ledger(first: int, read: int | None) -> None:
+    stream = beside_an_older_ledger(first)
+    rows = list(stream.memory.table.rows)
+    group = dict(stream.memory.group.committed)
+    if read is not None:  # a life that ends before it has read what the table has
+        runner = stream.runner()
+        runner.coordinator.run_batch(runner.coordinator.plan(runner.ports.topics.state("t"), read), runner._execute)
+        runner.kill()
+        assert stream.memory.group.committed == group
+    stream.run(None)
+    assert stream.memory.table.rows == rows
+    assert stream.memory.group.committed == group
+
+
+def stops_before_a_history_is_stored_twice(stream: Stream) -> None:
+    rows = list(stream.memory.table.rows)
     with pytest.raises(StreamFailed, match="its consumer group has committed offset") as error:
         stream.run()
     assert "twice" in str(error.value.hint)
-    assert len(stream.memory.table.rows) == rows
+    assert stream.memory.table.rows == rows
+
+
+def test_a_history_whose_ledger_is_lost_stops_the_stream() -> None:
+    stops_before_a_history_is_stored_twice(beside_an_older_ledger(0))
+
+
+def test_a_history_of_a_later_epoch_than_its_ledger_stops_the_stream() -> None:
+    """What is read again would have other versions than what is stored."""
+    stream = beside_an_older_ledger(9)
+    (version,) = {name for name in stream.memory.table.rows[0] if name == "_version"}
+    last = stream.memory.table.rows[-1]
+    risen = 1 << 112 | int.from_bytes(last[version], "little")
+    stream.memory.table.put([{**last, "id": 99, version: risen.to_bytes(16, "little")}])
+    stops_before_a_history_is_stored_twice(stream)
+
+
+def test_a_history_without_a_key_in_several_partitions_stops_the_stream() -> None:
+    """Changes of two partitions may have one version."""
+    stops_before_a_history_is_stored_twice(beside_an_older_ledger(9, key=()))
 
 
 def test_a_history_of_which_neither_ledger_nor_group_knows_is_not_stored_twice() -> None:

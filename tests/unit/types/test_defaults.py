@@ -119,23 +119,28 @@ CASES: list[tuple[SourceType, str | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("source", "chosen", "value"), CASES, ids=lambda x: str(x.default)[:20] if isinstance(x, SourceType) else ""
-)
-def test_a_row_without_a_value_reads_the_default(
-    engine: Engine, source: SourceType, chosen: str | None, value: str
-) -> None:
-    kind = chosen or clickhouse_type(source)
-    default = default_sql(source, kind)
-    assert default is not None
+@pytest.fixture(scope="module")
+def read(engine: Engine) -> dict[str, list[str]]:
+    """Of each case's column: rows from before and after it was added, and its expression alone, as text."""
+    kinds = {f"v{i}": chosen or clickhouse_type(source) for i, (source, chosen, _) in enumerate(CASES)}
+    defaults = {f"v{i}": default_sql(source, kinds[f"v{i}"]) for i, (source, _, _) in enumerate(CASES)}
     engine.run("CREATE OR REPLACE TABLE t.d (k Int8) ENGINE = MergeTree ORDER BY k")
     engine.run("INSERT INTO t.d VALUES (1)")
-    engine.run(f"ALTER TABLE t.d ADD COLUMN v {kind} DEFAULT {default}")
+    engine.run("ALTER TABLE t.d " + ", ".join(f"ADD COLUMN {v} {kinds[v]} DEFAULT {defaults[v]}" for v in kinds))
     engine.run("INSERT INTO t.d (k) VALUES (2)")
-    assert engine.rows("SELECT toString(v) AS v FROM t.d ORDER BY k") == [{"v": value}] * 2
-    stored = engine.rows("SELECT default_expression AS e FROM system.columns WHERE table = 'd' AND name = 'v'")[0]["e"]
-    assert is_constant(stored, ["k", "v"])  # so that rows of an insert that has the column get it too
-    assert engine.rows(f"SELECT toString(CAST({stored} AS {kind})) AS v") == [{"v": value}]
+    stored = {row["name"]: row["e"] for row in engine.rows(STORED)}
+    assert all(is_constant(stored[v], ["k", v]) for v in kinds)  # rows of an insert that has the column get it too
+    shown = engine.rows("SELECT " + ", ".join(f"toString({v}) AS {v}" for v in kinds) + " FROM t.d ORDER BY k")
+    shown += engine.rows("SELECT " + ", ".join(f"toString(CAST({stored[v]} AS {kinds[v]})) AS {v}" for v in kinds))
+    return {v: [row[v] for row in shown] for v in kinds}
+
+
+STORED = "SELECT name, default_expression AS e FROM system.columns WHERE table = 'd' AND name LIKE 'v%'"
+
+
+@pytest.mark.parametrize("place", range(len(CASES)), ids=lambda place: str(CASES[place][0].default)[:20])
+def test_a_row_without_a_value_reads_the_default(read: dict[str, list[str]], place: int) -> None:
+    assert read[f"v{place}"] == [CASES[place][2]] * 3
 
 
 def test_bytes_that_are_no_text_come_back(engine: Engine) -> None:
@@ -144,8 +149,7 @@ def test_bytes_that_are_no_text_come_back(engine: Engine) -> None:
     engine.run(f"CREATE OR REPLACE TABLE t.d (k Int8, v String DEFAULT {default}) ENGINE = MergeTree ORDER BY k")
     engine.run("INSERT INTO t.d (k) VALUES (1)")
     assert engine.rows("SELECT hex(v) AS v FROM t.d") == [{"v": "00FF275C"}]
-    stored = engine.rows("SELECT default_expression AS e FROM system.columns WHERE table = 'd' AND name = 'v'")[0]["e"]
-    assert is_constant(stored, ["k", "v"])
+    assert is_constant(engine.rows(STORED)[0]["e"], ["k", "v"])
 
 
 @pytest.mark.parametrize(

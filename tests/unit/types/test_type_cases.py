@@ -62,7 +62,6 @@ def decoded(
 ) -> tuple[str, pa.Array]:
     """The column's type and what the decoder makes of the events. Raises where a record is bad."""
     found = sample_schema(records(case, schema=True))
-    assert found is not None
     source = found.fields[1].type
     chosen = clickhouse_type(source, choices)
     comment = source.to_comment() if way != "bare" else ""

@@ -16,6 +16,7 @@ from tests.support.engine import Engine
 from tests.support.one_column import records, stored
 from tests.unit.types.type_cases import Case
 from tests.unit.types.type_cases.case import DATA, field
+from tests.unit.types.type_cases.edges import EDGES
 from tests.unit.types.type_cases.matrix import MATRIX, TARGETS, Row
 
 
@@ -30,25 +31,27 @@ def engine(engine: Engine) -> Engine:
 def shown(engine: Engine) -> dict[tuple[str, str], Any]:
     """What the engine shows of each pair that goes together, or the error that came instead."""
     found: dict[tuple[str, str], Any] = {}
-    columns: list[tuple[tuple[str, str], str, pa.Array]] = []
-    for row in MATRIX:
-        for target in row.accepts:
+    pairs = [paired(row, target) for row in MATRIX for target in row.accepts]
+    for cases in (*(pairs[start : start + 60] for start in range(0, len(pairs), 60)), EDGES):
+        columns: list[tuple[tuple[str, str], str, pa.Array]] = []
+        for case in cases:
             try:
-                columns.append(((row.what, target), target, decoded(row, target)))
+                columns.append(((case.what, case.column), case.column, decoded(case)))
             except (TableError, AssertionError) as error:
-                found[row.what, target] = error
-    for start in range(0, len(columns), 60):
-        some = columns[start : start + 60]
-        cells = stored(engine, [(kind, array) for _, kind, array in some])
-        found.update({place: cell[0] for (place, _, _), cell in zip(some, cells, strict=True)})
+                found[case.what, case.column] = error
+        cells = stored(engine, [(kind, array) for _, kind, array in columns])
+        found.update({place: cell for (place, _, _), cell in zip(columns, cells, strict=True)})
     return found
 
 
-def decoded(row: Row, target: str) -> pa.Array:
+def paired(row: Row, target: str) -> Case:
     accepted = row.accepts[target]
-    literal = accepted[0] if isinstance(accepted, tuple) else row.literal
-    case = Case(row.what, {**row.schema, "optional": False}, target, ((literal, ""),))
-    table = replacing((Column("id", "Int64"), Column("x", target)), ("id",))
+    pair = accepted if isinstance(accepted, tuple) else (row.literal, accepted)
+    return Case(row.what, {**row.schema, "optional": False}, target, (pair,))
+
+
+def decoded(case: Case) -> pa.Array:
+    table = replacing((Column("id", "Int64"), Column("x", case.column)), ("id",))
     batch = Decoder(table, policy_of()).decode(records(case, schema=True))
     assert not batch.bad, batch.bad[0].reason
     return batch.after["x"].combine_chunks()
@@ -57,8 +60,12 @@ def decoded(row: Row, target: str) -> pa.Array:
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: row.what)
 def test_a_value_goes_into_every_column_that_takes_it(shown: dict[tuple[str, str], Any], row: Row) -> None:
     found = {target: shown[row.what, target] for target in row.accepts}
-    meant = {target: (how[1] if isinstance(how, tuple) else how).encode() for target, how in row.accepts.items()}
-    assert found == meant
+    assert found == {target: [str(paired(row, target).values[0][1]).encode()] for target in row.accepts}
+
+
+@pytest.mark.parametrize("case", EDGES, ids=lambda case: f"{case.what} into {case.column}")
+def test_a_column_of_other_bounds_or_digits_shows(shown: dict[tuple[str, str], Any], case: Case) -> None:
+    assert shown[case.what, case.column][: len(case.values)] == [str(text).encode() for _, text in case.values]
 
 
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: row.what)

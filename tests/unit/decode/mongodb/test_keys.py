@@ -51,7 +51,6 @@ def decode(ids: list[Any], column: str = "String", form: str = "plain", **choice
 
 
 def stored(batch: ChangeBatch) -> list[Any]:
-    assert batch.key is not None
     assert batch.key.column("_id").equals(batch.after.column("_id"))
     return [row["_id"] for row in batch.key.to_pylist()]
 
