@@ -4,17 +4,16 @@ import json
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from ch_sink.decode import Decoder
 from ch_sink.errors import PositionError
-from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.sources import SOURCES, Positions, source_for
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.column import Column
 from tests.support.avro import Topic, envelope
+from tests.support.event import chunk_of
 
 SINGLESTORE = {
     "txId": "ffffffffffffffff0000000000000003000000000000004600000000000460390000000000000000",
@@ -271,7 +270,7 @@ def test_positions_are_those_of_json(connector: str) -> None:
     datum = topic.write(envelope([{"name": "id", "type": "int"}], source=fields), event)
     found = []
     for value, registry in ((datum, topic.registry), (json.dumps(event).encode(), None)):
-        records = Records("t", 0, np.arange(1), np.zeros(1, dtype=np.int64), [b'{"id":1}'], [value])
+        records = chunk_of([b'{"id":1}'], [value])
         batch = Decoder(TABLE, policy_of(), registry=registry).decode(records)
         assert batch.bad == []
         found.append((batch.commit.tolist(), batch.inner.tolist(), batch.has_commit.tolist()))

@@ -50,8 +50,7 @@ def test_the_job_goes_on_when_the_claim_displaces_its_newer_one(monkeypatch: pyt
 
 
 def test_a_newer_claim_of_another_job_stops_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = MemoryJob()
-    job.add("s", 10)
+    job = MemoryJob().having(s=10)
     other = new_claim("s", "another run", None)
     forget("s", "another run")
 
@@ -73,8 +72,7 @@ def test_a_newer_claim_of_another_job_stops_the_stream(monkeypatch: pytest.Monke
 def test_a_job_that_waited_does_not_take_the_stream_back_from_the_one_that_took_it_meanwhile(
     run_id: str, host: str, stops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = MemoryJob()
-    job.add("s", 10)
+    job = MemoryJob().having(s=10)
     job.failing = ClickHouseUnavailable("no answer")
     release = MemoryLedger.release
 
@@ -82,7 +80,6 @@ def test_a_job_that_waited_does_not_take_the_stream_back_from_the_one_that_took_
         release(self)
         if job.failing is not None:
             job.failing = None
-            assert self._book.newest is not None
             self._book.claims.append(Claim(self._book.newest.number + 1, run_id, host, 1, "long ago"))
 
     monkeypatch.setattr(MemoryLedger, "release", release_and_lose)
