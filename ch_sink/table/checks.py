@@ -322,8 +322,8 @@ def _expiry(here: Situation) -> Iterable[Finding]:
         yield Finding(
             "warn",
             "TTL",
-            f"TTL {table.ttl} removes rows that the source still has: the table then differs from the source. If it came "
-            "by ALTER, delete marks of before expire first and deleted rows are back: `resync` puts that right",
+            f"TTL {table.ttl} removes rows that the source still has: the table then differs from the source. If "
+            "it came by ALTER, earlier delete marks expire first and deleted rows are back: `resync` puts that right",
         )
     if used & table.system_columns:
         yield Finding(
