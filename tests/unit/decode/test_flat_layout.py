@@ -18,7 +18,7 @@ from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.column import Column
 from tests.support.avro import Topic, peer_read, peer_schema
 from tests.support.decoding import listed, replacing, table_of
-from tests.support.event import records
+from tests.support.event import chunk_of, records
 from tests.support.fixtures import partitions, registry, registry_schemas, topics
 
 COLUMNS = (Column("id", "Int64"), Column("v", "Nullable(String)"))
@@ -168,7 +168,7 @@ def test_a_schema_that_allows_null_is_that_of_its_rows_and_null_is_a_tombstone()
     for union in (["null", record], [record, "null"]):
         values = [topic.write(union, {"id": 1, "v": "a"}), topic.write(union, None)]
         keys = [b'{"id":1}', b'{"id":2}']
-        records = Records("t", 0, np.arange(2, dtype=np.int64), np.zeros(2, dtype=np.int64), keys, values)
+        records = chunk_of(keys, values)
         batch = Decoder(table, policy_of(), registry=topic.registry).decode(records)
         assert not batch.bad
         assert batch.op.tolist() == [Op.UPDATE, Op.DELETE]

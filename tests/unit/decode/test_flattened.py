@@ -21,6 +21,7 @@ from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support.choose import each_value
 from tests.support.decoding import listed, replacing, table_of
+from tests.support.event import chunk_of
 from tests.support.fixtures import Recorded, as_records, topic_of, topics
 from tests.support.harness import ENGINES
 from tests.support.smt import Flatten
@@ -36,17 +37,8 @@ def flat(number: int, v: str | None = "x", **added: Any) -> bytes:
 
 
 def records(*pairs: tuple[Any, bytes | None, Headers | None]) -> Records:
-    n = len(pairs)
     keys = [k if k is None or isinstance(k, bytes) else json.dumps({"id": k}).encode() for k, _, _ in pairs]
-    return Records(
-        "t",
-        0,
-        np.arange(100, 100 + n),
-        np.full(n, 7, dtype=np.int64),
-        keys,
-        [v for _, v, _ in pairs],
-        [h for _, _, h in pairs],
-    )
+    return chunk_of(keys, [v for _, v, _ in pairs], [h for _, _, h in pairs], first=100, sent=7)
 
 
 def decode(
@@ -278,7 +270,7 @@ def test_an_update_without_a_key_is_a_dead_letter_and_inserts_go_on() -> None:
     target = Target.of(table, policy_of())
     names = [c.name for c in table.source_columns]
     values = [json.dumps({**dict.fromkeys(names), names[0]: 1, "__op": op}).encode() for op in "crud"]
-    given = Records("t", 0, np.arange(4), np.zeros(4, dtype=np.int64), [None] * 4, list(values), None)
+    given = chunk_of([None] * 4, values)
     made = plan(given, target, Decoder(table, policy_of(), want_before=True), State(), Ports())
     assert [(b.index, "does not state" in b.reason) for b in made.bad] == [(2, True)]
     assert sum(insert.rows.num_rows for insert in made.inserts) == 3

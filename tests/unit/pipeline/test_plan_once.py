@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import numpy as np
-
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import policy_of
@@ -14,6 +12,7 @@ from ch_sink.pipeline.plans import Plan, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
+from tests.support.event import chunk_of
 
 TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
 POLICY = policy_of(evolve="add_columns", truncate="apply")
@@ -43,9 +42,7 @@ class Counting(Decoder):
 
 
 def chunk(*pairs: tuple[bytes | None, bytes | None]) -> Records:
-    n = len(pairs)
-    zeros = np.zeros(n, dtype=np.int64)
-    return Records("t", 0, np.arange(n, dtype=np.int64), zeros, [k for k, _ in pairs], [v for _, v in pairs])
+    return chunk_of([k for k, _ in pairs], [v for _, v in pairs])
 
 
 def planned(records: Records) -> tuple[Plan, int]:

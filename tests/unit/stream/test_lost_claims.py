@@ -7,8 +7,7 @@ import pytest
 
 from ch_sink.errors import ClickHouseUnavailable
 from ch_sink.memory import MemoryLedger
-from ch_sink.model.policy import Origins
-from ch_sink.ports import Claim
+from ch_sink.ports import Claim, Terms
 from ch_sink.stream.claims import forget, new_claim
 from ch_sink.stream.tasks import Task
 from tests.support.job import MemoryJob
@@ -19,10 +18,10 @@ def losing(monkeypatch: pytest.MonkeyPatch, *, stored: bool) -> list[Claim]:
     lost: list[Claim] = []
     inner = MemoryLedger.claim
 
-    def claim(self: MemoryLedger, run_id: str, columns: Origins | None = None) -> Claim:
+    def claim(self: MemoryLedger, run_id: str, terms: Terms | None = None) -> Claim:
         if lost:
-            return inner(self, run_id, columns)
-        lost.append(inner(self, run_id, columns) if stored else new_claim(self.stream, run_id, None))
+            return inner(self, run_id, terms)
+        lost.append(inner(self, run_id, terms) if stored else new_claim(self.stream, run_id, None))
         raise ClickHouseUnavailable("no answer")
 
     monkeypatch.setattr(MemoryLedger, "claim", claim)

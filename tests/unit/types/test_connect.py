@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ch_sink.decode import Decoder
@@ -16,6 +15,7 @@ from ch_sink.types import OutOfRange, clickhouse_type, converter
 from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType, parse_connect_schema, propagated_type
 from tests.support.decoding import listed, replacing
+from tests.support.event import chunk_of
 from tests.unit.types.columns import INT, make
 
 
@@ -126,7 +126,7 @@ def _records(connector: str, form: str, field: dict[str, Any], *values: Any) -> 
         out.append(json.dumps({"schema": schema, "payload": payload}, separators=(",", ":")).encode())
     n = len(values)
     keys = [json.dumps({"id": i}).encode() for i in range(n)]
-    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, out, None)
+    return chunk_of(keys, out)
 
 
 @pytest.mark.parametrize("form", ["events", "named rows"])

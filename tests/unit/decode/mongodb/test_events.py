@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from ch_sink.decode import Decoder
@@ -17,6 +16,7 @@ from ch_sink.sources import source_for
 from ch_sink.types.column import Column
 from tests.support.avro import Topic
 from tests.support.decoding import listed, replacing
+from tests.support.event import chunk_of
 from tests.support.hand import Event
 from tests.support.mongodb import Description, draw_collection, event, sample, update_event
 
@@ -57,8 +57,7 @@ KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "strin
 
 
 def records(pairs: list[tuple[bytes | None, bytes | None]]) -> Records:
-    n = len(pairs)
-    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), [k for k, _ in pairs], [v for _, v in pairs])
+    return chunk_of([k for k, _ in pairs], [v for _, v in pairs])
 
 
 def as_json(events: list[Event]) -> Records:
