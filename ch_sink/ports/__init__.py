@@ -26,6 +26,7 @@ from ch_sink.ports.ledger_entries import (
     RowsEdited,
     SchemaChange,
     TableRefilled,
+    Terms,
     TopicFacts,
     TruncateFloor,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "TableRefilled",
     "TableWriter",
     "TaskLedger",
+    "Terms",
     "TopicFacts",
     "TruncateFloor",
 ]

@@ -24,13 +24,13 @@ from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier, expect_one_source
-from ch_sink.ports import Claim, FinishedRange, RangeIntent
+from ch_sink.ports import Claim, FinishedRange, RangeIntent, Terms
 from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner, OffsetRange
-from ch_sink.stream.claims import abandon, displaced, expect_same_columns, taken_since
+from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
-from ch_sink.stream.rollback import Restored, expect_entered
+from ch_sink.stream.rollback import Restored, expect_entered, expect_same_table
 from ch_sink.stream.rounds import Intend, Record, Rounds, Write, run_one
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, Task
 from ch_sink.table.model import clashes
@@ -105,10 +105,12 @@ class Coordinator:
         detected = self.ports.table.detect()
         if before is not None and taken_since(name, before, owner := ledger.owner()):
             raise displaced(name, owner)
-        policy = self.settings.policy
-        last = expect_same_columns(name, ledger, detected, policy)
+        policy, source_table = self.settings.policy, self.settings.source_table
+        last = expect_same_terms(name, ledger, detected, policy, source_table)
+        expect_same_table(last, ledger, self.ports.table, detected, policy)
         try:
-            self.claim = ledger.claim(self.run_id, policy.columns.origins())
+            terms = Terms(policy.columns.origins(), source_table, detected.uuid)
+            self.claim = ledger.claim(self.run_id, terms)
         except BaseException:
             abandon(name, self.run_id)  # else the next attempt takes it for another job's
             raise

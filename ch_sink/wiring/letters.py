@@ -26,7 +26,7 @@ from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import in_given_order
 from ch_sink.ports import Claim, DeadLetter, Ledger, RowsEdited, StoredLetter, TableRefilled
 from ch_sink.sources import source_for
-from ch_sink.stream.claims import expect_same_columns
+from ch_sink.stream.claims import expect_same_terms
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import ReleaseTask
@@ -296,7 +296,8 @@ class Letters:
         ClickHouseError, KafkaError.
         """
         ledger = self.ports.ledger
-        expect_same_columns(self.config.stream_name, ledger, self.ports.table.detect(), self.config.policy())
+        config, table = self.config, self.ports.table.detect()
+        expect_same_terms(config.stream_name, ledger, table, config.policy(), config.source_table)
         claim = ledger.claim(f"dead-letters-{uuid.uuid4().hex[:12]}")
         try:
             done: dict[tuple[str, int], Retried] = {}

@@ -225,7 +225,7 @@ def test_rows_that_were_lost_or_planted_are_counted_before_the_exchange(client: 
     ("engine", "step"),
     some(
         [(engine, step) for engine in ("replacing", "append") for step in STEPS],
-        [("replacing", step) for step in ("found", "take_place", "_enter", "results")],
+        [("replacing", step) for step in ("take_place", "results")],
     ),
 )
 def test_a_change_of_shape_that_is_killed_leaves_either_table_whole(

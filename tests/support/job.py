@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -94,6 +94,18 @@ class MemoryJob:
         self.streams[name] = MemoryStream(TABLE, ("id",), topic, policy_of(), name=name, chunk_offsets=10)
         self.read[name] = []
 
+    def having(self, **ends: int | tuple[int, ...]) -> Self:
+        """With a stream of each name, whose topic has so many offsets in its partition or in each of them."""
+        for name, found in ends.items():
+            self.add(name, *((found,) if isinstance(found, int) else found))
+        return self
+
+    @property
+    def current(self) -> Job:
+        """The job that runs, or has run."""
+        assert self.job is not None
+        return self.job
+
     def grow(self, name: str, offsets: int, partition: int = 0) -> None:
         self.streams[name].topic.ends[partition] += offsets
 
@@ -135,8 +147,7 @@ class MemoryJob:
 
     def retries(self) -> dict[str, int]:
         """Stream → failures after which it tried again."""
-        assert self.job is not None
-        return {seen.stream: seen.retries for seen in self.job.summaries}
+        return {seen.stream: seen.retries for seen in self.current.summaries}
 
     def covered(self, name: str) -> dict[int, int]:
         """Partition → how far it was read from offset 0, without a gap and nothing twice."""

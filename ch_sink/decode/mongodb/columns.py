@@ -303,7 +303,7 @@ class KeyScanner:
 
         ``id_kind``: what may look like a number has to be of this kind; empty if anything may.
         """
-        self._programs = Programs(native, Members({"id": Keep()}, frozenset(("id",)), closed=True))
+        self._programs = Programs(native, Members({"id": Keep()}, frozenset(("id",)), None))
         self._converter, self._plain, self._id_kind = converter, plain, id_kind
 
     def read(self, payloads: Sequence[bytes]) -> pa.Array | None:

@@ -165,7 +165,7 @@ def test_bit_strings_are_not_filled_up_beyond_their_bytes() -> None:
         ([number("1e-199999")] * 100, "'n'"),
         ([number("1e199999")] * 100, "'n'"),
         ([number('"1e-16383"')] * 100, "'n'"),
-        ([number("7" * 200_000)], r"after\.n"),
+        ([number("7" * 200_000)], "'n'"),
         ([number('"0.' + "3" * 200_000 + '"')], "'n'"),
         ([variable(-200_000, b"\7")] * 50, "scale"),
         ([variable(3, b"\7" * 700_000)], "digits"),

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -18,6 +17,7 @@ from ch_sink.types.column import WIDE_YEARS, Column, TypeChoices, Years
 from tests.support.avro import Topic, envelope
 from tests.support.decoding import replacing
 from tests.support.engine import Engine
+from tests.support.event import chunk_of
 from tests.support.one_column import records, stored
 from tests.unit.types.type_cases import CASES, Case, avro
 
@@ -53,8 +53,7 @@ def avro_records(case: Case, topic: Topic) -> Records:
         row = {"id": i, "x": avro.value_of(case.schema, literal)}
         keys.append(topic.write(key, {"id": i}))
         values.append(topic.write(schema, {"before": None, "after": row, "source": block, "op": "c"}))
-    n = len(literals)
-    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, values, None)
+    return chunk_of(keys, values)
 
 
 def decoded(
@@ -62,7 +61,6 @@ def decoded(
 ) -> tuple[str, pa.Array]:
     """The column's type and what the decoder makes of the events. Raises where a record is bad."""
     found = sample_schema(records(case, schema=True))
-    assert found is not None
     source = found.fields[1].type
     chosen = clickhouse_type(source, choices)
     comment = source.to_comment() if way != "bare" else ""

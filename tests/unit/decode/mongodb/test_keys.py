@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 from bson import Decimal128, Int64, ObjectId
 
@@ -18,6 +17,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.types.column import Column
 from tests.support.avro import Topic
 from tests.support.decoding import replacing
+from tests.support.event import chunk_of
 from tests.support.mongodb import event
 
 AVRO_KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "string"}]}
@@ -41,8 +41,7 @@ def records(ids: list[Any], form: str = "plain") -> tuple[Records, Topic]:
                 json.dumps({"schema": JSON_KEY, "payload": found.key} if form == "schema" else found.key).encode()
             )
     values: list[bytes | None] = [json.dumps(found.value).encode() for found in events]
-    n = len(ids)
-    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, values), topic
+    return chunk_of(keys, values), topic
 
 
 def decode(ids: list[Any], column: str = "String", form: str = "plain", **choices: Any) -> ChangeBatch:
@@ -51,7 +50,6 @@ def decode(ids: list[Any], column: str = "String", form: str = "plain", **choice
 
 
 def stored(batch: ChangeBatch) -> list[Any]:
-    assert batch.key is not None
     assert batch.key.column("_id").equals(batch.after.column("_id"))
     return [row["_id"] for row in batch.key.to_pylist()]
 
