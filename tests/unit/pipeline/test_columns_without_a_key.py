@@ -68,7 +68,7 @@ NOW = {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "optional": F
     ],
 )
 def test_it_stops_the_stream_if_their_values_are_not_known(added: dict[str, Any] | None, evolve: str) -> None:
-    with pytest.raises(StreamFailed, match="new column 'n'.*found by all of their values") as error:
+    with pytest.raises(StreamFailed, match=r"new column 'n'.*found by all of their values") as error:
         planned(added, evolve)
     assert "DEFAULT" in str(error.value.hint)
     assert not planned(added, evolve, WITH).bad  # as the hint says
