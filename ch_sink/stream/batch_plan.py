@@ -96,6 +96,7 @@ class BatchPlanner:
             for r in left:
                 self._lost.pop(r.partition, None)
             return left
+        states.rise_above_table()
         known = reached if ceiling is None else [partition for partition in reached if partition in ceiling]
         high = {p: state.high[p] if ceiling is None else min(ceiling[p], state.high[p]) for p in known}
         ends = plan_ranges(

@@ -1,5 +1,6 @@
 """The state with which a range begins, from the last result, the ledger and changes of the topic itself."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
@@ -9,18 +10,25 @@ from ch_sink.model.change import Floor
 from ch_sink.order import State
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
 
+log = logging.getLogger("ch_sink")
+
 
 class States:
     """States of one stream's partitions, for one topic id at a time."""
 
-    def __init__(self, ledger: Ledger, topic_id: str, partitions: int, stored_epoch: int | None) -> None:
+    def __init__(
+        self, ledger: Ledger, topic_id: str, partitions: int, stored_epoch: int | None, *, shared: bool = False
+    ) -> None:
         """
         Args:
             partitions: how many the topic has now, 0 if nothing says so; used if the ledger does not know the topic.
             stored_epoch: highest epoch in the table, None if it is empty.
+            shared: other streams may have written that epoch, which live on.
         """
         self._ledger, self._topic_id = ledger, topic_id
         self._stored = -1 if stored_epoch is None else stored_epoch
+        self._compared = shared
+        """Whether the table's epoch was compared with the ledger's. Streams of one table would outbid each other."""
         self._known: dict[int, tuple[int, State]] = {}
         self._looked_up: dict[int, tuple[int, str | None]] = {}
         """Partition → offset, and the state that the ledger has there."""
@@ -87,6 +95,21 @@ class States:
         Its keys may have been in those, so it begins in the highest epoch of all.
         """
         self._known[partition] = (offset, State().raised_to(self.highest_epoch))
+
+    def rise_above_table(self) -> None:
+        """Go on in the epoch above rows of a writer that this ledger does not know: no change would win over them.
+
+        Tasks may raise epochs before the ledger knows: what was begun must have ended.
+        """
+        compared, self._compared = self._compared, True
+        if not compared and self._stored > self._epoch and self._stored > self.highest_epoch:
+            log.warning(
+                "the table has rows of epoch %d, above all that the ledger knows (%d), as of another stream or ledger: "
+                "reading continues in epoch %d",
+                *(self._stored, self.highest_epoch, self._stored + 1),
+            )
+            self._epoch = self._stored + 1
+            self._record()
 
     @property
     def highest_epoch(self) -> int:

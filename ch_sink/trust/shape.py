@@ -16,7 +16,8 @@ from ch_sink.table.evolve import addition, as_column, choice_of
 from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns, system_plans
 from ch_sink.trust.subject import Subject
-from ch_sink.types.sql import key_expressions, quote, split_commas
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.sql import columns_in, key_expressions, quote, split_commas
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,9 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
         changes = (*changes, f"columns added: {', '.join(own)}")
     if not changes:
         return None
+    if "allow_nullable_key" in stated and spec.allow_nullable_key and clause.setting("allow_nullable_key") is None:
+        clause = replace(clause, settings=(*clause.settings, ("allow_nullable_key", "1")))
+    _expect_columns(planned, live, nullable=clause.setting("allow_nullable_key") == "1")
     names = {c.name for c in live.columns}
     actions = (
         *(addition(plan, None, names) for plan in plans),
@@ -152,6 +156,29 @@ def _order(subject: Subject, choice: EngineChoice, wanted: Wanted, *, other_engi
         )
     history = choice is EngineChoice.APPEND and subject.key and order == now
     return (*order, "`_version`") if history else order
+
+
+def _expect_columns(planned: TargetTable, live: TargetTable, *, nullable: bool) -> None:
+    """Raises StreamFailed if a key or the TTL names a column that the server would not take there.
+
+    ``nullable``: whether a key may hold null.
+    """
+    types = {c.name: parse_type(c.type) for c in planned.columns}
+    names = {*types, *(c.name for c in live.columns)}
+    texts = {"order_by": ", ".join(planned.sorting_key), "partition_by": planned.partition_key, "ttl": planned.ttl}
+    for key, text in texts.items():
+        what = key.replace("_", " ").upper()
+        if gone := sorted(columns_in(text or "tuple()", names) - types.keys()):
+            raise StreamFailed(
+                f"{what} {text} of {live.qualified} names the column {gone[0]!r}, which the new table does not have",
+                hint=f"State init.{key} with the column's new name.",
+            )
+        bare = [element for element in key_expressions(text or "tuple()") if element in types]
+        if key != "ttl" and not nullable and (null := [name for name in bare if types[name].nullable]):
+            raise StreamFailed(
+                f"{what} {text} of {live.qualified} names the column {null[0]!r}, which may be null",
+                hint="Leave it out, or accept it with init.allow_nullable_key: true.",
+            )
 
 
 def _added(subject: Subject, choice: EngineChoice, spec: TableSpec) -> tuple[ColumnPlan, ...]:

@@ -147,7 +147,11 @@ def test_the_stream_goes_on_with_another_order_and_partitions(
 
 def renamed(client: Client, database: str) -> tuple[Hand, Refill]:
     """The stream's file has another name for a column, and one more."""
-    it = with_policy(begun(client, database, "replacing"), rename=(("v", "w"),), add=(("place", "'eu'"),))
+    return renamed_of(begun(client, database, "replacing"))
+
+
+def renamed_of(it: Hand) -> tuple[Hand, Refill]:
+    it = with_policy(it, rename=(("v", "w"),), add=(("place", "'eu'"),))
     it.source = Rows(FIRST, position(131))
     fields = (Field("place", SourceType("string", "")), Field("w", SourceType("string", "", optional=True)))
     schema = RowSchema(fields, (Field("id", SourceType("int64", "")),))
@@ -190,6 +194,32 @@ def test_a_shape_in_which_rows_would_be_lost_is_refused_and_leaves_nothing(
     there = client.rows(f"SELECT name FROM system.tables WHERE database = '{database}'")
     assert not [r for r in there if "ch_sink_next" in str(r["name"])]
     goes_on(it)
+
+
+def test_a_key_that_may_be_null_is_made_where_the_file_accepts_it(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", EVENTS[:4])
+    (described,) = client.rows(f"SHOW CREATE TABLE {database}.t")
+    sql = str(next(iter(described.values())))
+    client.command(f"DROP TABLE {database}.t SYNC")
+    client.command(sql.replace(", allow_nullable_key = 1", ""))
+    it.read((0, 4))
+    it.source = Rows(FIRST, position(131))
+    for key in ({"order_by": ("v", "id")}, {"partition_by": "v"}):
+        with pytest.raises(StreamFailed, match="names the column 'v', which may be null") as caught:
+            resynced(shaped(it, **key), apply=True)
+        assert "init.allow_nullable_key" in str(caught.value.hint)
+    resynced(shaped(it, order_by=("v", "id"), allow_nullable_key=True), apply=True)
+    assert detect(client, database, "t", policy_of()).sorting_key == ("v", "id")
+    goes_on(it)
+
+
+def test_a_renamed_column_of_order_by_is_stated_under_its_new_name(client: Client, database: str) -> None:
+    it = begun(client, database, "replacing")
+    resynced(shaped(it, order_by=("v", "id"), allow_nullable_key=True), apply=True)
+    it, refill = renamed_of(it)
+    with pytest.raises(StreamFailed, match="names the column 'v', which the new table does not have") as caught:
+        resynced(refill, apply=True)
+    assert "init.order_by" in str(caught.value.hint)
 
 
 def test_versions_under_another_name_keep_their_engine(client: Client, database: str) -> None:

@@ -67,6 +67,16 @@ def test_a_lost_ledger_or_a_recreated_topic_begins_above_every_known_epoch() -> 
     assert States(fresh, "id", 2, None).at(0, 0).epoch == 0
 
 
+@pytest.mark.parametrize(("stored", "shared", "epoch"), [(5, False, 6), (3, False, 3), (None, False, 3), (5, True, 3)])
+def test_a_known_stream_goes_on_above_the_rows_of_another_writer(stored: int | None, shared: bool, epoch: int) -> None:
+    ledger = ledger_of(10, epoch=3)
+    for _ in range(2):  # its next life has rows of its own
+        known = States(ledger, "id", 2, stored, shared=shared)
+        known.rise_above_table()
+        assert known.at(0, 10).epoch == epoch
+        stored = epoch if stored == 5 else stored
+
+
 def test_changes_read_again_from_an_unknown_place_begin_above_every_known_epoch() -> None:
     """With a bare state all of them would lose to what they wrote at first."""
     ledger = ledger_of(10, 20, epoch=3)
