@@ -119,7 +119,6 @@ class Coordinator:
         table = StreamTable(self.ports.table, ledger, self.settings, detected)
         self._stream = stream = OpenStream(self.settings, self.ports, self.claim, table)
         stream.enter(topic)
-        stream.expect_one_id_kind()
         Restored(stream).expect_whole(self.ports.group)
         self.summary.table = table.now.qualified.replace("`", "")
         for first, second in clashes(c.name for c in table.now.columns):
@@ -234,7 +233,6 @@ class Coordinator:
         if any(b.kind == "truncate" for b in barriers) or any(done.repeated for done in results):
             stream.fill_rollups(doubtful=True)
         yield from self._record(results, began)
-        stream.expect_one_id_kind()
         gone |= {r.partition: r.end for r in results if isinstance(r.failure, DataLoss) and self._may_skip(r)}
         for done in results:
             if done.partition in gone:
