@@ -389,8 +389,11 @@ def test_what_is_read_behind_the_switch_counts_as_new() -> None:
     assert fed.view() == {3: "stays"}
 
 
-def test_keys_that_move_between_the_former_partitions_stop_a_stream_that_lags() -> None:
-    fed = moved(partitions=2)
+@pytest.mark.parametrize(
+    ("engine", "policy"), [("replacing", BY_OFFSET), ("collapsing", policy_of())], ids=["offsets", "stored rows"]
+)
+def test_keys_that_move_between_the_former_partitions_stop_a_stream_that_lags(engine: str, policy: Any) -> None:
+    fed = moved(engine, partitions=2, policy=policy)
     with pytest.raises(StreamFailed, match=r"has 3 partitions instead of 2.*3 of partition 0") as stopped:
         fed.poll()
     assert "multiply their number" in (stopped.value.hint or "")
