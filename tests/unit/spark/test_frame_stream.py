@@ -208,7 +208,7 @@ def test_tables_equal_their_source_however_batches_are_cut_and_repeated(first: i
 
 @pytest.mark.parametrize(
     ("first", "many"),
-    [(7_040, 20), *(pytest.param(first, 80, marks=pytest.mark.long) for first in range(7_000, 7_240, 80))],
+    [(7_040, 40), *(pytest.param(first, 80, marks=pytest.mark.long) for first in range(7_000, 7_240, 80))],
 )
 def test_tables_equal_their_source_where_small_ranges_are_stored_together(first: int, many: int) -> None:
     shared = Counter[str]()
