@@ -119,7 +119,6 @@ class Coordinator:
         table = StreamTable(self.ports.table, ledger, self.settings, detected)
         self._stream = stream = OpenStream(self.settings, self.ports, self.claim, table)
         stream.enter(topic)
-        stream.expect_one_id_kind()
         Restored(stream).expect_whole(self.ports.group)
         self.summary.table = table.now.qualified.replace("`", "")
         for first, second in clashes(c.name for c in table.now.columns):
@@ -234,7 +233,6 @@ class Coordinator:
         if any(b.kind == "truncate" for b in barriers) or any(done.repeated for done in results):
             stream.fill_rollups(doubtful=True)
         yield from self._record(results, began)
-        stream.expect_one_id_kind()
         gone |= {r.partition: r.end for r in results if isinstance(r.failure, DataLoss) and self._may_skip(r)}
         for done in results:
             if done.partition in gone:
@@ -316,7 +314,7 @@ class Coordinator:
         former, self.withheld = states.partitions, 0
         if state.whole and former < len(state.low):
             reached = self._planner.positions(state, states)
-            first = self._added.ceiling(former, state, reached, ceiling, by_offset=bool(states.ordered_by_offset))
+            first = self._added.ceiling(former, state, reached, ceiling, compare=states.compare is not False)
             if first is not None:
                 ends = state.high if ceiling is None else ceiling
                 self.withheld = sum(max(0, ends.get(p, 0) - reached[p]) for p in reached.keys() - first.keys())

@@ -228,11 +228,6 @@ class OpenStream:
         places = [*((topic_id, p) for p in sorted(mine)), *former]
         return [ledger.begin(*place, self.claim, "rollups") for place in places]
 
-    def expect_one_id_kind(self) -> None:
-        """Raises StreamFailed if documents' ids are of several kinds that the table would hold as one key."""
-        if self.settings.policy.documents.keys == "plain":
-            self.states.expect_one_id_kind()
-
     def raise_failure(self, results: Iterable[RangeDone | ReleaseDone]) -> None:
         """Raise the error of the first task that failed; log the others."""
         failed = [r for r in results if r.failure is not None]

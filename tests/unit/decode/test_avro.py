@@ -274,20 +274,20 @@ ODD_LISTS: list[tuple[Any, Any]] = [
 def test_a_source_block_of_other_types_is_refused_or_read_and_its_neighbour_lands(connector: str) -> None:
     usual = {"string": "1", "long": 5, "int": 1}
     block = {**COMMON, **SOURCES[connector]}
+    found = {n: ["00"] if isinstance(t, dict) else usual[t] for n, t in block.items()}
+    topic = Topic()
+    good = (topic.write(KEY, {"id": 1}), topic.write(ROW, event("c", {"id": 1, "v": "a"})))
     for odd in block:
+        pairs = [good]
         for kind, value in [*ODD.items(), *ODD_LISTS]:
-            topic = Topic()
-            types = {**block, odd: kind}
-            found = {n: ["00"] if isinstance(t, dict) else usual[t] for n, t in block.items()}
             schema = envelope([ID])
-            schema["fields"][2]["type"]["fields"] = [{"name": n, "type": t} for n, t in types.items()]
+            schema["fields"][2]["type"]["fields"] = [{"name": n, "type": t} for n, t in {**block, odd: kind}.items()]
             source = {**found, "connector": connector, odd: value}
             strange = topic.write(schema, {"op": "c", "before": None, "after": {"id": 2}, "source": source})
-            good = topic.write(ROW, event("c", {"id": 1, "v": "a"}))
-            keys = [topic.write(KEY, {"id": i}) for i in (1, 2)]
-            batch = decode(topic, [(keys[0], good), (keys[1], strange)])
-            assert 0 in batch.source_index, (odd, kind)
-            assert len(batch) + len(batch.bad) == 2, (odd, kind)
+            pairs.append((topic.write(KEY, {"id": 2}), strange))
+        batch = decode(topic, [*pairs])
+        assert 0 in batch.source_index, odd
+        assert len(batch) + len(batch.bad) == len(pairs), odd
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,7 @@
 """How long changes wait for a hand-over: each from when it began to, and never longer than what it waits for takes."""
 
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
-from tests.support.waiting import FIRST, Stream, row
-
-
-def moved(old: int, new: int, at: int) -> list[Event]:
-    """One row's key changes, and its large value is left out."""
-    create = postgres("c", {"id": new}, None, row(new, PLACEHOLDER), at, at - 10)
-    return key_change(postgres("d", {"id": old}, None, None, at, at - 10), create)
+from tests.support.hand import postgres
+from tests.support.waiting import FIRST, Stream, moved, row
 
 
 def test_a_change_is_given_up_by_its_own_time_and_not_by_an_older_ones() -> None:

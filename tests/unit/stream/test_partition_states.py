@@ -1,4 +1,4 @@
-"""States of partitions: epochs, names of sources, kinds of ids."""
+"""States of partitions: epochs and names of sources."""
 
 from typing import Any
 
@@ -99,28 +99,6 @@ def fed(**choices: Any) -> MemoryFed:
 
 def created(*ids: Any) -> list[Any]:
     return [event("c", one, {"_id": one}) for one in ids]
-
-
-def test_partitions_of_different_kinds_stop_the_stream() -> None:
-    stream = fed()
-    stream.send(0, *created(1, 2))
-    stream.send(1, *created("1"))
-    with pytest.raises(StreamFailed, match="as _id numbers in partition 0 and texts in partition 1") as stopped:
-        stream.batch(0, 1)
-    assert "document.keys: typed" in (stopped.value.hint or "")
-    stream.runner.kill()
-    with pytest.raises(StreamFailed, match="numbers in partition 0"):
-        stream.poll()
-
-
-def test_a_partition_that_has_shown_no_kind_takes_that_of_the_others() -> None:
-    """As within one partition, the kind that comes second is a dead letter."""
-    stream = fed()
-    stream.feed(1, *created("a name"))
-    stream.feed(0, *created(1))
-    stream.feed(1, *created("1", 2))
-    assert [(p, o) for p, o, _ in stream.letters] == [(1, 1)]
-    assert sorted(row["_id"] for row in stream.stream.table.current()) == [b"1", b"2", b"a name"]
 
 
 def test_keys_that_state_their_kind_need_nothing() -> None:
