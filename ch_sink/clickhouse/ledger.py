@@ -13,8 +13,7 @@ from ch_sink.clickhouse.ledger_rows import claim_of, fingerprint_of, intent_of, 
 from ch_sink.clickhouse.ledger_table import MINE, ORDER, PARTITION, ClickHouseTaskLedger, OwnedLedger, Row, insert_rows
 from ch_sink.errors import ChSinkError, TakenBack
 from ch_sink.model.change import BackwardStep
-from ch_sink.model.policy import Origins
-from ch_sink.ports import Claim, FinishedRange, PartitionTotals, RangeIntent
+from ch_sink.ports import Claim, FinishedRange, PartitionTotals, RangeIntent, Terms
 from ch_sink.stream.rounds import Intend, Record, Write, Written, write_each
 from ch_sink.stream.summaries import KEEP, covered, with_summaries
 
@@ -160,9 +159,9 @@ class ClickHouseLedger(OwnedLedger, ClickHouseTaskLedger):
         self.last: tuple[object, ...] | None = None
         """Where the last intent or result is that was written under the claim."""
 
-    def claim(self, run_id: str, columns: Origins | None = None) -> Claim:
+    def claim(self, run_id: str, terms: Terms | None = None) -> Claim:
         self.last = None
-        claim = super().claim(run_id, columns)
+        claim = super().claim(run_id, terms)
         if self._kinds is not None and FinishedRange.kind not in self._kinds:
             self.folds.none_yet()
         return claim

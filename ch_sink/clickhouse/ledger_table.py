@@ -22,8 +22,18 @@ from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, GroupFence, ra
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, row
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.model.policy import Origins
-from ch_sink.ports import Claim, Command, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange
+from ch_sink.ports import (
+    Claim,
+    Command,
+    Execution,
+    Fact,
+    Fence,
+    RangeProgress,
+    ReleaseGroup,
+    RowsEdited,
+    SchemaChange,
+    Terms,
+)
 from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request
 from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
 
@@ -121,8 +131,8 @@ class OwnedLedger(LedgerTable):
 
     _claim: Claim | None = None
 
-    def claim(self, run_id: str, columns: Origins | None = None) -> Claim:
-        self._claim = new_claim(self.stream, run_id, self.newest_claim(), columns)
+    def claim(self, run_id: str, terms: Terms | None = None) -> Claim:
+        self._claim = new_claim(self.stream, run_id, self.newest_claim(), terms)
         self.insert([self._claim])
         # Two jobs that claim at the same moment get the same number; the later of the two owns the stream.
         found = self.ask(_CLAIM_AND_KINDS)

@@ -80,8 +80,6 @@ class Decoder:
         `decode` raises.
         """
         learned = self._learner.learn(records, self._valid(profile))
-        if learned.documents and not learned.id_kind:
-            learned = replace(learned, id_kind=self._keys(learned).id_kind(records.keys))
         if learned.connector:
             return learned
         part = self._first_row(records, learned)
@@ -142,7 +140,7 @@ class Decoder:
         return profile if all(c is not None and c.insertable for c in columns) else self._first
 
     def _key_reader(self, profile: TopicProfile) -> KeyReader:
-        keys = DocumentKeys(self._table, self._policy, profile.id_kind) if profile.documents else None
+        keys = DocumentKeys(self._table, self._policy) if profile.documents else None
         return KeyReader(self._key_layouts, self._key_envelopes, profile, keys)
 
     def _first_row(self, records: Records, profile: TopicProfile) -> Part | None:

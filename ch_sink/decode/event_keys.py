@@ -4,7 +4,7 @@ Which columns the key of a topic has is learned from the first record that shows
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from ch_sink.decode.event_form import changes_no_row
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.json.reader import connector_in
 from ch_sink.decode.key_layouts import KeyLayouts
-from ch_sink.decode.mongodb.columns import DocumentKeys, IdKind, is_document_event, key_column_name
+from ch_sink.decode.mongodb.columns import DocumentKeys, is_document_event, key_column_name
 from ch_sink.decode.mongodb.events import take_key
 from ch_sink.decode.native.library import Joined, library
 from ch_sink.decode.parts import Fault, Mask, Part, fails, of_record, unless_bad
@@ -82,21 +82,6 @@ class KeyReader:
                 raise
             middle = len(keys) // 2
             return [*self.values(keys[:middle]), *self.values(keys[middle:])] if middle else [None]
-
-    def id_kind(self, keys: Iterable[bytes | None]) -> IdKind:
-        """The kind of the first document key that is a number or looks like one; empty if none is."""
-        for key in keys:
-            if key is None or self._documents is None or not self._documents.may_be_number(key):
-                continue
-            try:
-                kind = self._documents.id_kind(as_json(*self._envelopes.exact(key)))
-            except Exception as error:
-                if not of_record(error):
-                    raise
-                continue
-            if kind:
-                return kind
-        return ""
 
     def _group(self, framed: Framed, payloads: list[bytes]) -> list[pa.Array]:
         if self._documents is not None:

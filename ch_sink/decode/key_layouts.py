@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -12,11 +11,11 @@ import pyarrow as pa
 
 from ch_sink.decode.avro.columns import AvroColumn, columns_of, read_keys
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.layout import ColumnReader, alias, object_decoder, with_names
+from ch_sink.decode.json.layout import ColumnReader, Image, literals, others, texts_of
 from ch_sink.decode.json.scanned import Programs, column_of
 from ch_sink.decode.native.library import Keep, Member, Members, Skip, library
 from ch_sink.decode.native.scan import Scan
-from ch_sink.decode.parts import UNREADABLE
+from ch_sink.decode.parts import UNREADABLE, Fault
 from ch_sink.errors import DecodeError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -31,6 +30,7 @@ _Fields = tuple[tuple[str, SourceType | None], ...]
 """Fields of a key, with their types if a schema declares them."""
 _KEPT = 256
 """Layouts that are remembered."""
+_struct = msgspec.json.Decoder(Image).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class _Layout:
 
     decode: Callable[[bytes], Any]
     columns: tuple[ColumnReader, ...]
-    primitive: bool
+    fields: frozenset[str] | None
+    """The names of a struct's fields; None for keys that are one value."""
     raw_text: bool
     """The key may be text without quotes (StringConverter)."""
     programs: Programs | None = None
@@ -55,7 +56,6 @@ class KeyLayouts:
         self._avro = lru_cache(_KEPT)(self._avro_layout)
         self._struct = lru_cache(_KEPT)(self._struct_layout)
         self._primitive = lru_cache(_KEPT)(self._primitive_layout)
-        self._differing = lru_cache(_KEPT)(self._numbers_differ)
 
     def read(self, framed: Framed, payloads: list[bytes], connector: str) -> NamedColumns:
         """The key columns of keys of one framing. Raises DecodeError if one cannot be read.
@@ -83,67 +83,34 @@ class KeyLayouts:
     def _json(self, framed: Framed, payload: bytes) -> _Layout:
         """The layout for keys written like this one: with the same fields and kinds of literals."""
         schema = framed.schema
-        found: Any = None
         fields: _Fields | None = None
         if schema is None:
             found = _literals(payload)
             fields = tuple((name, None) for name in found) if isinstance(found, dict) else None
         elif schema.kind == "struct":
             fields = tuple((f.name, f.type) for f in as_written(schema.fields, payload))
-        if fields is None:
-            numbers = self._number_for_bytes((("", schema),), payload, found)
-            return self._primitive(schema, numbers)
-        return self._struct(fields, self._number_for_bytes(fields, payload, found))
+        return self._primitive(schema) if fields is None else self._struct(fields)
 
-    def _number_for_bytes(self, fields: _Fields, payload: bytes, found: Any) -> bool:
-        """Whether a decimal of the key is a JSON number (``decimal.format=NUMERIC``)."""
-        names = self._differing(fields)
-        if not names:
-            return False
-        literals = _literals(payload) if found is None else found
-        values = literals if isinstance(literals, dict) else {"": literals}
-        return any(_is_number(values.get(name)) for name in names)
-
-    def _numbers_differ(self, fields: _Fields) -> tuple[str, ...]:
-        """Names of the fields that are read differently if decimals are JSON numbers."""
-        out = []
-        for name, declared in fields:
-            if name in self._policy.keys.ignored:
-                continue
-            column = self.column(name or self._primitive_name())
-            if self._converter(declared, column).wire != self._converter(declared, column, numbers=True).wire:
-                out.append(name)
-        return tuple(out)
-
-    def _struct_layout(self, fields: _Fields, numbers: bool) -> _Layout:
+    def _struct_layout(self, fields: _Fields) -> _Layout:
         ignored = self._policy.keys.ignored
-        members: list[Any] = []
-        names: dict[str, str] = {}
-        columns: list[ColumnReader] = []
-        for i, (name, declared) in enumerate(fields):
-            attribute = f"k{i}"
-            names[attribute] = alias(name)
-            if name in ignored:
-                continue
-            made = self._converter(declared, self.column(name), numbers=numbers)
-            members.append((attribute, nullable(made.wire)))
-            columns.append(ColumnReader(name, attrgetter(attribute), made))
-        members += [(f"k{i}", msgspec.Raw, msgspec.UNSET) for i, (name, _) in enumerate(fields) if name in ignored]
-        key = msgspec.defstruct("Key", members, rename=names, forbid_unknown_fields=True, gc=False)
-        decode = object_decoder(msgspec.json.Decoder(key, float_hook=Decimal).decode, key)
+        columns = tuple(
+            ColumnReader(name, self._converter(declared, self.column(name)))
+            for name, declared in fields
+            if name not in ignored
+        )
         native = library()
         kept = {column.name: Keep() for column in columns}
         every: dict[str, Member] = {name: kept.get(name, Skip()) for name, _ in fields}
-        root = Members(every, frozenset(kept), closed=True)
+        root = Members(every, frozenset(kept), None)
         programs = Programs(native, root) if native is not None else None
-        return _Layout(decode, tuple(columns), primitive=False, raw_text=False, programs=programs)
+        return _Layout(_struct, columns, frozenset(every), raw_text=False, programs=programs)
 
-    def _primitive_layout(self, declared: SourceType | None, numbers: bool) -> _Layout:
+    def _primitive_layout(self, declared: SourceType | None) -> _Layout:
         name = self._primitive_name()
-        made = self._converter(declared, self.column(name), numbers=numbers)
+        made = self._converter(declared, self.column(name))
         decode = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal).decode
         raw_text = made.arrow == pa.binary() and declared is None
-        return _Layout(decode, (ColumnReader(name, lambda value: value, made),), primitive=True, raw_text=raw_text)
+        return _Layout(decode, (ColumnReader(name, made),), None, raw_text=raw_text)
 
     def _avro_layout(self, framed: Framed) -> tuple[list[AvroColumn], bool]:
         """The columns of Avro's keys of a schema, and whether each key is one value."""
@@ -162,9 +129,7 @@ class KeyLayouts:
         ]
         return columns, primitive
 
-    def _converter(
-        self, declared: SourceType | None, column: Column, encoding: Encoding = "json", *, numbers: bool = False
-    ) -> Converter:
+    def _converter(self, declared: SourceType | None, column: Column, encoding: Encoding = "json") -> Converter:
         expect_key(declared, column)
         return converter(
             declared,
@@ -173,7 +138,6 @@ class KeyLayouts:
             # A key that is clamped or cut would identify another row.
             policy=replace(self._policy.values, out_of_range="exact"),
             omits=False,
-            numbers=numbers,
             years=self._table.years,
         )
 
@@ -198,11 +162,14 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
         rows: list[Any] = list(map(decode, payloads))
     except UNREADABLE as error:
         if not layout.raw_text:
-            raise DecodeError(f"key: {with_names(str(error))}") from error
+            raise DecodeError(f"key: {error}") from error
         rows = [_text(payload, decode) for payload in payloads]
+    if layout.fields is not None and others(rows, layout.fields):
+        odd = next(name for row in rows for name in row if name not in layout.fields)
+        raise DecodeError(f"key: it has the field {odd!r}, which other keys lack")
     arrays: list[pa.Array] = []
     for column in layout.columns:
-        values: Sequence[Any] = rows if layout.primitive else list(map(column.get, rows))
+        values: Sequence[Any] = rows if layout.fields is None else _field(column, rows)
         try:
             arrays.append(column.converter.convert(list(values)).array)
         except DecodeError as error:
@@ -210,6 +177,17 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
             error.message = error.args[0]
             raise
     return tuple(column.name for column in layout.columns), arrays
+
+
+def _field(column: ColumnReader, rows: list[Image]) -> list[Any]:
+    """A field's values in structs. Raises DecodeError."""
+    texts = texts_of(rows, column.name)
+    if None in texts:
+        raise DecodeError(f"key: it lacks the field {column.name!r}")
+    try:
+        return literals(column.name, column.converter.wire, texts)
+    except Fault as fault:
+        raise DecodeError(f"key {fault.reason}", column=column.name) from fault
 
 
 def _scanned(layout: _Layout, payloads: list[bytes]) -> NamedColumns | None:
@@ -232,10 +210,6 @@ def _literals(payload: bytes) -> Any:
         if payload[:1] in (b"{", b"["):
             raise DecodeError(f"key: {error}") from error
         return None
-
-
-def _is_number(literal: Any) -> bool:
-    return isinstance(literal, int | float) and not isinstance(literal, bool)
 
 
 def _text(payload: bytes, decode: Callable[[bytes], Any]) -> Any:

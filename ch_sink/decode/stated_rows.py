@@ -66,7 +66,7 @@ def read_column(given: pa.ChunkedArray, column: Column, policy: ValuePolicy, yea
         source, literal = _declared(given.type)
         # What the DataFrame says counts, and not what the column's comment says of another source.
         bare = replace(column, comment="", note="")
-        made = converter(source, bare, encoding="json", policy=policy, omits=False, numbers=True, years=years)
+        made = converter(source, bare, encoding="json", policy=policy, omits=False, years=years)
     except TableError as error:
         raise StreamFailed(
             f"the DataFrame's column {column.name} is {given.type}: {error.message}",

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import total
-from ch_sink.model.policy import Origins
 from ch_sink.ports import (
     Claim,
     Command,
@@ -22,6 +21,7 @@ from ch_sink.ports import (
     ReleaseGroup,
     RowsEdited,
     SchemaChange,
+    Terms,
 )
 from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
 from ch_sink.stream.summaries import KEEP, Written, covered, fold, fold_due, standing, with_summaries
@@ -141,8 +141,8 @@ class MemoryLedger:
         self._book: _Book = beside._book if beside is not None else _Book()
         self._claim: Claim | None = None
 
-    def claim(self, run_id: str, columns: Origins | None = None) -> Claim:
-        self._claim = new_claim(self.stream, run_id, self._book.newest, columns)
+    def claim(self, run_id: str, terms: Terms | None = None) -> Claim:
+        self._claim = new_claim(self.stream, run_id, self._book.newest, terms)
         self._book.claims.append(self._claim)
         return self._claim
 

@@ -197,8 +197,6 @@ class TopicProfile:
     """Offset of the record from whose key they were learned."""
     documents: bool = False
     """Whether keys and images are those of documents."""
-    id_kind: Literal["", "number", "text"] = ""
-    """Kind of the first ``_id`` that is a number or a text which looks like one; empty before the first."""
     null_deletes: bool | None = None
     """Whether a null value deletes its key's row (else it is a tombstone), as the last row says; None before it."""
     looked_back: bool = False

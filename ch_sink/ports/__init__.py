@@ -27,6 +27,7 @@ from ch_sink.ports.ledger_entries import (
     RowsEdited,
     SchemaChange,
     TableRefilled,
+    Terms,
     TopicFacts,
     TruncateFloor,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "TableRefilled",
     "TableWriter",
     "TaskLedger",
+    "Terms",
     "TopicFacts",
     "TruncateFloor",
 ]

@@ -22,7 +22,6 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import Counts
-from ch_sink.model.policy import Origins
 from ch_sink.ports.ledger_entries import (
     Claim,
     Command,
@@ -33,6 +32,7 @@ from ch_sink.ports.ledger_entries import (
     ReleaseGroup,
     RowsEdited,
     SchemaChange,
+    Terms,
 )
 
 
@@ -145,10 +145,10 @@ class Ledger(TaskLedger, Protocol):
     A stream has one owner: whoever claimed it last. An owner that has lost it finds out at its next write.
     """
 
-    def claim(self, run_id: str, columns: Origins | None = None) -> Claim:
+    def claim(self, run_id: str, terms: Terms | None = None) -> Claim:
         """Take the stream; returns the claim. A claim is void once the OS process of its job has ended.
 
-        ``columns``: what fills the table's columns from now on, as `Claim.columns`; None: what filled them before.
+        ``terms``: under which rows are stored from now on; None: those of the claim before.
 
         Raises LedgerConflict if a live job on this host owns it; a job elsewhere is displaced.
         """

@@ -36,6 +36,18 @@ from ch_sink.model.policy import Origins
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """Of what, and where, a stream stores rows: what later changes need to find them again."""
+
+    columns: Origins = ()
+    """What fills columns of the table, if not the source's of their names: `ColumnPolicy.origins`."""
+    source_table: str = ""
+    """The only source table whose records are taken, empty for all."""
+    table: str = ""
+    """The server's UUID of the table; empty if it has none, or if a fill puts another one in its place."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """One job's claim on a stream; the highest number owns it."""
 
@@ -47,8 +59,8 @@ class Claim:
     born: str
     """Start time of the process; distinguishes it from a later process with the same id."""
     released: bool = False
-    columns: Origins | None = None
-    """What fills columns of the table, if not the source's of their names: `ColumnPolicy.origins`. None: not known."""
+    terms: Terms | None = None
+    """None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

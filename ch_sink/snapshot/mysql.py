@@ -2,14 +2,14 @@
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pymysql
 from pymysql.cursors import SSCursor
 
 from ch_sink.errors import SourceError
-from ch_sink.snapshot.reader import Part, SourceAddress, Value, between, key_ranges, url_options
+from ch_sink.snapshot.reader import SourceAddress, SqlReader, url_options
 
 _POS_BITS = 40
 _SETTINGS = f"SET time_zone = '+00:00', sql_mode = '', sql_select_limit = {2**64 - 1}"
@@ -23,12 +23,16 @@ USING (TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME) WHERE s.TABLE_SCHEMA = %s AND s.TA
 AND s.INDEX_NAME = 'PRIMARY' AND s.SEQ_IN_INDEX = 1 AND c.DATA_TYPE LIKE '%%int'"""
 
 
-class MysqlReader:
+class MysqlReader(SqlReader):
     """One table, over one connection."""
 
+    _errors = (pymysql.MySQLError,)
+    _estimate, _key = _ESTIMATE, _KEY
+
     def __init__(self, address: SourceAddress) -> None:
-        self.address = address
-        self._table = f"{_quoted(address.schema)}.{_quoted(address.table)}"
+        super().__init__(address)
+        self._names = (address.schema, address.table)
+        self._table = ".".join(map(self._quoted, self._names))
         tls: dict[str, Any] = dict(url_options(address.url))
         if "ssl_ca" in tls:
             tls.update(ssl_verify_cert=True, ssl_verify_identity=True)
@@ -52,18 +56,12 @@ class MysqlReader:
 
     def position(self) -> int:
         """File number (24 bits) and position (40 bits), as versions hold them."""
-        problem: pymysql.MySQLError | None = None
-        for statement in ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS"):
-            try:
-                with self._connection.cursor() as cursor:
-                    cursor.execute(statement)
-                    row = cursor.fetchone()
-            except pymysql.MySQLError as error:
-                problem = error
-                continue
-            number = re.search(r"\.(\d+)$", str(row[0])) if row else None
-            return (int(number[1]) << _POS_BITS) | int(row[1]) if row and number else 0
-        raise self._failure("does not show its position (needs REPLICATION CLIENT)", problem)
+        try:
+            row = self._one("SHOW BINARY LOG STATUS")
+        except SourceError:
+            row = self._one("SHOW MASTER STATUS", doing="does not show its position (needs REPLICATION CLIENT)")
+        number = re.search(r"\.(\d+)$", str(row[0])) if row else None
+        return (int(number[1]) << _POS_BITS) | int(row[1]) if row and number else 0
 
     def settled(self, patience: float) -> int:
         position = self.position()
@@ -72,56 +70,17 @@ class MysqlReader:
         return position
 
     def columns(self) -> dict[str, str]:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(f"SHOW COLUMNS FROM {self._table}")
-                return {str(row[0]): _named(str(row[1])) for row in cursor.fetchall()}
-        except pymysql.MySQLError as error:
-            raise self._failure("cannot be described", error) from None
+        return {str(row[0]): _named(str(row[1])) for row in self._all(f"SHOW COLUMNS FROM {self._table}")}
 
-    def estimate(self) -> int:
-        row = self._one(_ESTIMATE, self.address.schema, self.address.table)
-        return int(row[0] or 0) if row else 0
-
-    def parts(self, many: int) -> list[Part]:
-        """Ranges of the primary key's first column, if that is an integer."""
-        row = self._one(_KEY, self.address.schema, self.address.table)
-        if row is None:
-            return [Part("")]
-        key = _quoted(str(row[0]))
-        ends = self._one(f"SELECT MIN({key}), MAX({key}) FROM {self._table}")
-        if ends is None or ends[0] is None:
-            return [Part("")]
-        return key_ranges(key, int(ends[0]), int(ends[1]), many)
-
-    def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
-        return self.rows(names, size, part.condition)
-
-    def between(self, column: str, low: int | None, end: int | None) -> Part:
-        return between(_quoted(column), low, end)
-
-    def _one(self, query: str, *values: str) -> tuple[Any, ...] | None:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(query, values)
-                found: tuple[Any, ...] | None = cursor.fetchone()
-                return found
-        except pymysql.MySQLError as error:
-            raise self._failure("cannot be described", error) from None
-
-    def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
+    def _listed(self, names: Sequence[str]) -> str:
         kinds = self.columns()
-        listed = ", ".join(_selected(name, kinds.get(name, "")) for name in names)
-        where = f" WHERE {condition}" if condition else ""
-        cursor = self._connection.cursor(SSCursor)
-        try:
-            cursor.execute(f"SELECT {listed} FROM {self._table}{where}")
-            while batch := cursor.fetchmany(size):
-                yield list(batch)
-        except pymysql.MySQLError as error:
-            raise self._failure("cannot be read", error) from None
-        finally:
-            self._leave(cursor)
+        return ", ".join(self._quoted(name) + _exact(kinds.get(name, "")) for name in names)
+
+    def _quoted(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
+
+    def _unbuffered(self) -> SSCursor:
+        return self._connection.cursor(SSCursor)
 
     def _leave(self, cursor: SSCursor) -> None:
         """The driver reads all rows that are left before it lets go of them, also from a server that is gone."""
@@ -135,24 +94,12 @@ class MysqlReader:
         if self._connection.open:
             self._connection.close()
 
-    def _failure(self, what: str, error: Exception | None) -> SourceError:
-        said = error.args[-1] if error is not None and error.args else ""
-        return SourceError(
-            f"source {self.address.shown} {what}: {said}",
-            hint="Check source.url, source.table, and the user's right to SELECT from it.",
-        )
-
 
 def _named(kind: str) -> str:
     """MySQL writes its own JSON otherwise than the connector does, which reads it from the binary log."""
     return "json (binary)" if kind == "json" else kind
 
 
-def _selected(name: str, kind: str) -> str:
+def _exact(kind: str) -> str:
     """A FLOAT as a DOUBLE: as text it has six digits only. Of other numbers without the zeros that fill them up."""
-    more = " + 0e0" if kind.startswith("float") else " + 0" if kind.endswith("zerofill") else ""
-    return _quoted(name) + more
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return " + 0e0" if kind.startswith("float") else " + 0" if kind.endswith("zerofill") else ""

@@ -3,12 +3,12 @@
 import re
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from ch_sink.errors import SourceError
-from ch_sink.snapshot.reader import Part, SourceAddress, Value, between, url_options
+from ch_sink.snapshot.reader import Part, SourceAddress, SqlReader, Value, url_options
 
 _SETTINGS = (
     "-c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=1 "
@@ -33,20 +33,26 @@ _ELSEWHERE = re.compile(r"^.+\.(?=(hstore|citext|ltree|geometry|geography)\b)")
 """The schema of an extension's type, where that is not in the search path."""
 
 _ESTIMATE = """
-SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c WHERE c.oid = %(table)s::regclass
-OR c.oid IN (SELECT relid FROM pg_partition_tree(%(table)s::regclass))"""
+SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c WHERE c.oid = %s::regclass
+OR c.oid IN (SELECT relid FROM pg_partition_tree(%s::regclass))"""
 _PAGES = """
 SELECT max(pg_relation_size(c.oid) / current_setting('block_size')::int) FROM pg_class c WHERE c.relkind IN ('r', 'm')
-AND (c.oid = %(table)s::regclass OR c.oid IN (SELECT relid FROM pg_partition_tree(%(table)s::regclass)))"""
+AND (c.oid = %s::regclass OR c.oid IN (SELECT relid FROM pg_partition_tree(%s::regclass)))"""
 """Pages of the table, or of its largest partition: the ranges hold for each of them."""
 
 
-class PostgresReader:
+class PostgresReader(SqlReader):
     """One table, over one connection."""
 
+    _connection: psycopg.Connection[tuple[Any, ...]]
+    _errors = (psycopg.Error,)
+    _estimate = _ESTIMATE
+    _hint = "Check source.url, source.table, and the user's right to SELECT from it; row policies need BYPASSRLS."
+
     def __init__(self, address: SourceAddress) -> None:
-        self.address = address
-        self._table = sql.Identifier(address.schema, address.table)
+        super().__init__(address)
+        self._table = f"{self._quoted(address.schema)}.{self._quoted(address.table)}"
+        self._names = (self._table, self._table)
         try:
             self._connection = psycopg.connect(
                 host=address.host,
@@ -64,10 +70,8 @@ class PostgresReader:
             raise self._failure("refuses the login", error) from None
 
     def position(self) -> int:
-        try:
-            row = self._connection.execute("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::text").fetchone()
-        except psycopg.Error as error:
-            raise self._failure("does not show its position", error) from None
+        query = "SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::text"
+        row = self._one(query, doing="does not show its position")
         return int(row[0]) if row else 0
 
     def settled(self, patience: float) -> int:
@@ -82,36 +86,18 @@ class PostgresReader:
         return position
 
     def _transaction(self, function: str) -> int:
-        try:
-            row = self._connection.execute(
-                sql.SQL("SELECT {}(txid_current_snapshot())").format(sql.Identifier(function))
-            ).fetchone()
-        except psycopg.Error as error:
-            raise self._failure("does not show its transactions", error) from None
+        row = self._one(f"SELECT {function}(txid_current_snapshot())", doing="does not show its transactions")
         return int(row[0]) if row else 0
 
     def columns(self) -> dict[str, str]:
-        try:
-            found = self._connection.execute(_COLUMNS, (self._table.as_string(self._connection),)).fetchall()
-        except psycopg.Error as error:
-            raise self._failure("cannot be described", error) from None
-        return {str(name): _ELSEWHERE.sub("", str(kind)) for name, kind in found}
-
-    def estimate(self) -> int:
-        try:
-            row = self._connection.execute(_ESTIMATE, {"table": self._table.as_string(self._connection)}).fetchone()
-        except psycopg.Error as error:
-            raise self._failure("cannot be described", error) from None
-        return max(0, int(row[0])) if row and row[0] is not None else 0
+        return {str(name): _ELSEWHERE.sub("", str(kind)) for name, kind in self._all(_COLUMNS, self._table)}
 
     def parts(self, many: int) -> list[Part]:
         """Ranges of pages, in one exported snapshot. A view or a foreign table has no pages and is one part."""
-        try:
-            self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            snapshot = self._connection.execute("SELECT pg_export_snapshot()").fetchone()
-            row = self._connection.execute(_PAGES, {"table": self._table.as_string(self._connection)}).fetchone()
-        except psycopg.Error as error:
-            raise self._failure("cannot be divided", error) from None
+        failing = "cannot be divided"
+        self._all("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", doing=failing)
+        snapshot = self._one("SELECT pg_export_snapshot()", doing=failing)
+        row = self._one(_PAGES, *self._names, doing=failing)
         name, pages = str(snapshot[0]) if snapshot else "", int(row[0] or 0) if row else 0
         # Older servers would read the whole table for each range.
         ranges = pages >= many and self._connection.info.server_version >= 140_000
@@ -120,24 +106,18 @@ class PostgresReader:
         return [Part(" AND ".join(filter(None, both)), name) for both in zip(starts, ends, strict=True)]
 
     def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
-        try:
-            self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            if part.snapshot:
-                taken = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(part.snapshot))
-                self._connection.execute(taken)
-        except psycopg.Error as error:
-            raise self._failure("cannot be read", error) from None
+        self._all("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", doing="cannot be read")
+        if part.snapshot:
+            taken = sql.Literal(part.snapshot).as_string(self._connection)
+            self._all(f"SET TRANSACTION SNAPSHOT {taken}", doing="cannot be read")
         yield from self.rows(names, size, part.condition)
 
-    def between(self, column: str, low: int | None, end: int | None) -> Part:
-        return between(sql.Identifier(column).as_string(self._connection), low, end)
-
     def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
-        listed = sql.SQL(", ").join(map(sql.Identifier, names))
-        where = sql.SQL(" WHERE " + condition if condition else "")
-        copy = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(listed, self._table, where)
+        listed = ", ".join(map(self._quoted, names))
+        where = f" WHERE {condition}" if condition else ""
+        copy = f"COPY (SELECT {listed} FROM {self._table}{where}) TO STDOUT"
         try:
-            with self._connection.cursor() as cursor, cursor.copy(copy) as out:
+            with self._connection.cursor() as cursor, cursor.copy(copy.encode()) as out:
                 batch: list[tuple[Value, ...]] = []
                 for row in out.rows():
                     batch.append(row)
@@ -149,12 +129,8 @@ class PostgresReader:
         except psycopg.Error as error:
             raise self._failure("cannot be read", error) from None
 
-    def close(self) -> None:
-        self._connection.close()
+    def _quoted(self, name: str) -> str:
+        return sql.Identifier(name).as_string()
 
-    def _failure(self, what: str, error: psycopg.Error) -> SourceError:
-        text = str(error).strip().split("\n")[0]
-        return SourceError(
-            f"source {self.address.shown} {what}: {text}",
-            hint="Check source.url, source.table, and the user's right to SELECT from it; row policies need BYPASSRLS.",
-        )
+    def _said(self, error: Exception) -> str:
+        return str(error).strip().split("\n")[0]

@@ -1,10 +1,13 @@
 """What is asked of a source database, and what its readers share."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import parse_qsl, urlsplit
+
+from ch_sink.errors import SourceError
 
 Value = str | bytes | None
 """A value as the database writes it."""
@@ -126,7 +129,92 @@ def between(name: str, low: int | None, end: int | None) -> Part:
     return Part(" AND ".join([*limits, *([f"{name} < {end}"] if end is not None else [])]))
 
 
-def key_ranges(name: str, low: int, high: int, many: int) -> list[Part]:
-    """All rows as at most so many ranges, of equal width from the lowest to the highest value."""
-    bounds = sorted({low + (high - low) * n // many for n in range(1, many)})
-    return [between(name, *both) for both in pairwise([None, *bounds, None])]
+class SqlReader:
+    """One table, over one connection of a driver: what all SQL databases are asked in the same way."""
+
+    _connection: Any
+    _errors: tuple[type[Exception], ...]
+    """What the driver raises."""
+    _table: str
+    """The table's name, quoted."""
+    _names: tuple[str, ...]
+    """The table's name, as `_estimate` and `_key` take it."""
+    _estimate: str
+    """Asks for the approximate number of rows."""
+    _key: str
+    """Asks for the primary key's first column, if that is an integer."""
+    _hint = "Check source.url, source.table, and the user's right to SELECT from it."
+
+    def __init__(self, address: SourceAddress) -> None:
+        self.address = address
+
+    def estimate(self) -> int:
+        row = self._one(self._estimate, *self._names)
+        return max(0, int(row[0] or 0)) if row else 0
+
+    def parts(self, many: int) -> list[Part]:
+        """Ranges of the primary key's first column, if that is an integer."""
+        row = self._one(self._key, *self._names)
+        key = self._quoted(str(row[0])) if row is not None else ""
+        ends = self._one(f"SELECT MIN({key}) AS low, MAX({key}) AS high FROM {self._table}") if key else None
+        if ends is None or ends[0] is None:
+            return [Part("")]
+        low, high = int(ends[0]), int(ends[1])
+        bounds = sorted({low + (high - low) * n // many for n in range(1, many)})
+        return [between(key, *both) for both in pairwise([None, *bounds, None])]
+
+    def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
+        yield from self.rows(names, size, part.condition)
+
+    def between(self, column: str, low: int | None, end: int | None) -> Part:
+        return between(self._quoted(column), low, end)
+
+    def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
+        where = f" WHERE {condition}" if condition else ""
+        query = f"SELECT {self._listed(names)} FROM {self._table}{where}"
+        cursor = self._unbuffered()
+        try:
+            cursor.execute(query)
+            while batch := cursor.fetchmany(size):
+                yield list(batch)
+        except self._errors as error:
+            raise self._failure("cannot be read", error) from None
+        finally:
+            self._leave(cursor)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _quoted(self, name: str) -> str:
+        raise NotImplementedError
+
+    def _listed(self, names: Sequence[str]) -> str:
+        """The columns of a SELECT."""
+        raise NotImplementedError
+
+    def _unbuffered(self) -> Any:
+        """A cursor that does not read all rows at once."""
+        return self._connection.cursor()
+
+    def _leave(self, cursor: Any) -> None:
+        cursor.close()
+
+    def _all(self, query: str, *values: str, doing: str = "cannot be described") -> list[tuple[Any, ...]]:
+        try:
+            with closing(self._connection.cursor()) as cursor:
+                # Without parameters the driver leaves a percent sign in a name alone.
+                cursor.execute(query, values) if values else cursor.execute(query)
+                return list(cursor.fetchall()) if cursor.description else []
+        except self._errors as error:
+            raise self._failure(doing, error) from None
+
+    def _one(self, query: str, *values: str, doing: str = "cannot be described") -> tuple[Any, ...] | None:
+        return next(iter(self._all(query, *values, doing=doing)), None)
+
+    def _said(self, error: Exception) -> str:
+        """The driver's words."""
+        return str(error.args[-1] if error.args else "")
+
+    def _failure(self, what: str, error: Exception | str) -> SourceError:
+        said = error if isinstance(error, str) else self._said(error)
+        return SourceError(f"source {self.address.shown} {what}: {said}", hint=self._hint)

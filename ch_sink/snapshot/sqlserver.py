@@ -4,15 +4,13 @@ The server converts the values, so that no driver rounds seven fractional digits
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from typing import Any, cast
+from collections.abc import Sequence
 from urllib.parse import parse_qs, urlsplit
 
 import pymssql
 
 from ch_sink.errors import ConfigError, PositionError, SourceError
-from ch_sink.snapshot.reader import NO_PROOF, Part, SourceAddress, Value, between, key_ranges
+from ch_sink.snapshot.reader import NO_PROOF, SourceAddress, SqlReader
 from ch_sink.sources.logs import lsn
 
 _VERSIONS_ROWS = "SELECT snapshot_isolation_state FROM sys.databases WHERE database_id = DB_ID()"
@@ -33,16 +31,20 @@ _ENCRYPTION = ("off", "request", "require")
 _CAPTURED = "SELECT sys.fn_cdc_get_max_lsn() AS lsn"
 
 
-class SqlServerReader:
+class SqlServerReader(SqlReader):
     """One table, over one connection.
 
     If the database versions its rows (ALLOW_SNAPSHOT_ISOLATION), a query reads them as they were when it began, and
     locks nothing. Else it reads committed rows, each of which it locks for a moment.
     """
 
+    _errors = (pymssql.Error,)
+    _estimate, _key = _ESTIMATE, _KEY
+
     def __init__(self, address: SourceAddress) -> None:
-        self.address = address
-        self._table = f"{_quoted(address.schema)}.{_quoted(address.table)}"
+        super().__init__(address)
+        self._table = f"{self._quoted(address.schema)}.{self._quoted(address.table)}"
+        self._names = (self._table,)
         self._kinds: dict[str, str] = {}
         try:
             self._connection = pymssql.connect(
@@ -61,7 +63,7 @@ class SqlServerReader:
             raise self._failure("refuses the login", error) from None
         row = self._one(_VERSIONS_ROWS)
         if row is not None and row[0] == 1:
-            self._run("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
+            self._all("SET TRANSACTION ISOLATION LEVEL SNAPSHOT")
 
     def position(self) -> int:
         """The end of the log, which the capture job reaches later; `NO_PROOF` if the user may not see it."""
@@ -78,74 +80,21 @@ class SqlServerReader:
         return int.from_bytes(row[0], "big") if row is not None and row[0] is not None else 0
 
     def columns(self) -> dict[str, str]:
-        try:
-            with closing(self._connection.cursor()) as cursor:
-                cursor.execute(_COLUMNS, (self._table,))
-                found: list[Any] = cursor.fetchall()
-        except pymssql.Error as error:
-            raise self._failure("cannot be described", error) from None
+        found = self._all(_COLUMNS, self._table)
         if not found:
             raise self._failure("cannot be described", "it does not exist, or the user may not see it")
         self._kinds = {str(row[0]): type_text(*row[1:]) for row in found}
         return dict(self._kinds)
 
-    def estimate(self) -> int:
-        row = self._one(_ESTIMATE, self._table)
-        return int(row[0] or 0) if row else 0
-
-    def parts(self, many: int) -> list[Part]:
-        """Ranges of the primary key's first column, if that is an integer."""
-        row = self._one(_KEY, self._table)
-        if row is None:
-            return [Part("")]
-        key = _quoted(str(row[0]))
-        ends = self._one(f"SELECT MIN({key}) AS low, MAX({key}) AS high FROM {self._table}")
-        if ends is None or ends[0] is None:
-            return [Part("")]
-        return key_ranges(key, int(ends[0]), int(ends[1]), many)
-
-    def part(self, part: Part, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
-        return self.rows(names, size, part.condition)
-
-    def between(self, column: str, low: int | None, end: int | None) -> Part:
-        return between(_quoted(column), low, end)
-
-    def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
+    def _listed(self, names: Sequence[str]) -> str:
         kinds = self._kinds or self.columns()
-        listed = ", ".join(read_as(kinds.get(name, ""), _quoted(name)) for name in names)
-        where = f" WHERE {condition}" if condition else ""
-        try:
-            with closing(self._connection.cursor()) as cursor:
-                # Without parameters the driver leaves a percent sign in a name alone.
-                cursor.execute(f"SELECT {listed} FROM {self._table}{where}")
-                while batch := cursor.fetchmany(size):
-                    yield cast(list[tuple[Value, ...]], batch)
-        except pymssql.Error as error:
-            raise self._failure("cannot be read", error) from None
+        return ", ".join(read_as(kinds.get(name, ""), self._quoted(name)) for name in names)
 
-    def close(self) -> None:
-        self._connection.close()
+    def _quoted(self, name: str) -> str:
+        return "[" + name.replace("]", "]]") + "]"
 
-    def _one(self, query: str, *values: str, doing: str = "cannot be described") -> tuple[Any, ...] | None:
-        try:
-            with closing(self._connection.cursor()) as cursor:
-                cursor.execute(query, values) if values else cursor.execute(query)
-                return cursor.fetchone()
-        except pymssql.Error as error:
-            raise self._failure(doing, error) from None
-
-    def _run(self, statement: str) -> None:
-        try:
-            with closing(self._connection.cursor()) as cursor:
-                cursor.execute(statement)
-        except pymssql.Error as error:
-            raise self._failure("cannot be described", error) from None
-
-    def _failure(self, what: str, error: pymssql.Error | str) -> SourceError:
-        return SourceError(
-            f"source {self.address.shown} {what}: {error if isinstance(error, str) else _said(error)}",
-            hint="Check source.url, source.table, and the user's right to SELECT from it.",
-        )
+    def _said(self, error: Exception) -> str:
+        return _said(error)
 
 
 def _encryption(url: str) -> str | None:
@@ -159,7 +108,7 @@ def _encryption(url: str) -> str | None:
     return given or None
 
 
-def _said(error: pymssql.Error) -> str:
+def _said(error: Exception) -> str:
     """What the server says, or else the driver, without the driver's own frame around it."""
     given = error.args[-1] if error.args else ""
     given = given[-1] if isinstance(given, tuple) and given else given
@@ -167,10 +116,6 @@ def _said(error: pymssql.Error) -> str:
     server, _, driver = text.partition("DB-Lib error message")
     lines = [line.strip() for line in driver.splitlines()[1:] if line.strip()]
     return " ".join(server.split()) or (lines[0] if lines else text)
-
-
-def _quoted(name: str) -> str:
-    return "[" + name.replace("]", "]]") + "]"
 
 
 _WRITTEN = {

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
-from ch_sink.model.policy import Origins, Policy
+from ch_sink.model.policy import Policy
 from ch_sink.order import State
-from ch_sink.ports import Claim, Execution, Ledger
+from ch_sink.ports import Claim, Execution, Ledger, Terms
 from ch_sink.table.model import Family, TargetTable
 
 # Claims that this process holds: several streams may run in one process.
@@ -23,10 +23,10 @@ _abandoned: set[tuple[str, str]] = set()
 _lock = threading.Lock()
 
 
-def new_claim(stream: str, run_id: str, last: Claim | None, columns: Origins | None = None) -> Claim:
+def new_claim(stream: str, run_id: str, last: Claim | None, terms: Terms | None = None) -> Claim:
     """The claim that follows ``last``.
 
-    ``columns``: what fills the columns from now on; None: what filled them before.
+    ``terms``: under which rows are stored from now on; None: those of ``last``.
 
     Raises LedgerConflict if a living process of this host holds ``last``.
     """
@@ -37,9 +37,9 @@ def new_claim(stream: str, run_id: str, last: Claim | None, columns: Origins | N
         )
     with _lock:
         _held.add((stream, run_id))
-    number, before = (last.number, last.columns) if last else (0, None)
+    number, before = (last.number, last.terms) if last else (0, None)
     made = Claim(number + 1, run_id, socket.gethostname(), os.getpid(), born(os.getpid()))
-    return replace(made, columns=before if columns is None else columns)
+    return replace(made, terms=before if terms is None else terms)
 
 
 def retired(stream: str, claim: Claim) -> Claim:
@@ -149,20 +149,29 @@ def _alive_without_proc(pid: int) -> str:
     return "?"
 
 
-def expect_same_columns(stream: str, ledger: Ledger, table: TargetTable, policy: Policy) -> Claim | None:
+def expect_same_terms(
+    stream: str, ledger: Ledger, table: TargetTable, policy: Policy, source_table: str = ""
+) -> Claim | None:
     """The newest claim of the stream, if what it has stored can be found again.
 
     Rows are found by what decides their place, and those without a key by all of their values. If these columns are
-    filled otherwise than before, changes and deletes of stored rows would miss them.
+    filled otherwise than before, changes and deletes of stored rows would miss them. Changes of another source table of
+    the topic say nothing of them.
 
     Raises StreamFailed.
     """
     last, filled = ledger.last_claim(), policy.columns.origins()
-    if last is None or last.columns is None or last.columns == filled:
+    if last is None or last.terms is None or (last.terms.columns, last.terms.source_table) == (filled, source_table):
         return last
-    was, now = dict(last.columns), dict(filled)
-    changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
     totals = ledger.totals()
+    if totals and last.terms.source_table != source_table:
+        raise StreamFailed(
+            f"stream {stream!r} has read the topic's records of {last.terms.source_table or 'all source tables'}, and "
+            f"source_table is {source_table or 'not set'} now: earlier records of that would be missing",
+            hint="Take the change of source_table back, or use another table, and another `stream`.",
+        )
+    was, now = dict(last.terms.columns), dict(filled)
+    changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
     if table.engine.family is not Family.MERGE_TREE:
         changed &= table.deciding_columns(()) | {*table.added_key(policy.columns), *policy.columns.source}
     elif any(State.from_json(t.state).profile.key_columns for t in totals):

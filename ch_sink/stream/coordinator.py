@@ -24,13 +24,13 @@ from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier, expect_one_source
-from ch_sink.ports import Claim, FinishedRange, RangeIntent
+from ch_sink.ports import Claim, FinishedRange, RangeIntent, Terms
 from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner, OffsetRange
-from ch_sink.stream.claims import abandon, displaced, expect_same_columns, taken_since
+from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
-from ch_sink.stream.rollback import Restored, expect_entered
+from ch_sink.stream.rollback import Restored, expect_entered, expect_same_table
 from ch_sink.stream.rounds import Intend, Record, Rounds, Write, run_one
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, Task
 from ch_sink.table.model import clashes
@@ -105,10 +105,12 @@ class Coordinator:
         detected = self.ports.table.detect()
         if before is not None and taken_since(name, before, owner := ledger.owner()):
             raise displaced(name, owner)
-        policy = self.settings.policy
-        last = expect_same_columns(name, ledger, detected, policy)
+        policy, source_table = self.settings.policy, self.settings.source_table
+        last = expect_same_terms(name, ledger, detected, policy, source_table)
+        expect_same_table(last, ledger, self.ports.table, detected, policy)
         try:
-            self.claim = ledger.claim(self.run_id, policy.columns.origins())
+            terms = Terms(policy.columns.origins(), source_table, detected.uuid)
+            self.claim = ledger.claim(self.run_id, terms)
         except BaseException:
             abandon(name, self.run_id)  # else the next attempt takes it for another job's
             raise
@@ -117,7 +119,6 @@ class Coordinator:
         table = StreamTable(self.ports.table, ledger, self.settings, detected)
         self._stream = stream = OpenStream(self.settings, self.ports, self.claim, table)
         stream.enter(topic)
-        stream.expect_one_id_kind()
         Restored(stream).expect_whole(self.ports.group)
         self.summary.table = table.now.qualified.replace("`", "")
         for first, second in clashes(c.name for c in table.now.columns):
@@ -232,7 +233,6 @@ class Coordinator:
         if any(b.kind == "truncate" for b in barriers) or any(done.repeated for done in results):
             stream.fill_rollups(doubtful=True)
         yield from self._record(results, began)
-        stream.expect_one_id_kind()
         gone |= {r.partition: r.end for r in results if isinstance(r.failure, DataLoss) and self._may_skip(r)}
         for done in results:
             if done.partition in gone:
@@ -314,7 +314,7 @@ class Coordinator:
         former, self.withheld = states.partitions, 0
         if state.whole and former < len(state.low):
             reached = self._planner.positions(state, states)
-            first = self._added.ceiling(former, state, reached, ceiling, by_offset=bool(states.ordered_by_offset))
+            first = self._added.ceiling(former, state, reached, ceiling, compare=states.compare is not False)
             if first is not None:
                 ends = state.high if ceiling is None else ceiling
                 self.withheld = sum(max(0, ends.get(p, 0) - reached[p]) for p in reached.keys() - first.keys())

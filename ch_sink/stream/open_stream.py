@@ -22,6 +22,7 @@ from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts, StreamSettings, TableAdmin
 from ch_sink.stream.rounds import Rounds
 from ch_sink.stream.tasks import RangeDone, ReleaseDone, ReleaseTask
+from ch_sink.table.ddl import own_rows
 from ch_sink.table.model import TargetTable
 
 log = logging.getLogger("ch_sink")
@@ -167,7 +168,9 @@ class OpenStream:
         ledger = self.ports.ledger
         self.topic, self.stored_version = topic, self.table.highest_version()
         epoch = self.table.highest_epoch(self.stored_version)
-        self.states = States(ledger, topic.topic_id, len(topic.low) if topic.whole else 0, epoch)
+        table, columns = self.table.now, self.settings.policy.columns
+        shared = bool(columns.source) and not own_rows(table, columns)
+        self.states = States(ledger, topic.topic_id, len(topic.low) if topic.whole else 0, epoch, shared=shared)
         self.reached = ledger.progress(topic.topic_id)
 
     def add_columns(self, barriers: Sequence[Barrier]) -> None:
@@ -224,11 +227,6 @@ class OpenStream:
         mine = {*self.topic.low, *ledger.progress(topic_id)}  # partitions may have come since the topic was entered
         places = [*((topic_id, p) for p in sorted(mine)), *former]
         return [ledger.begin(*place, self.claim, "rollups") for place in places]
-
-    def expect_one_id_kind(self) -> None:
-        """Raises StreamFailed if documents' ids are of several kinds that the table would hold as one key."""
-        if self.settings.policy.documents.keys == "plain":
-            self.states.expect_one_id_kind()
 
     def raise_failure(self, results: Iterable[RangeDone | ReleaseDone]) -> None:
         """Raise the error of the first task that failed; log the others."""

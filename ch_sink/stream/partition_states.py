@@ -1,26 +1,32 @@
 """The state with which a range begins, from the last result, the ledger and changes of the topic itself."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Literal
 
-from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Floor
 from ch_sink.order import State
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
+
+log = logging.getLogger("ch_sink")
 
 
 class States:
     """States of one stream's partitions, for one topic id at a time."""
 
-    def __init__(self, ledger: Ledger, topic_id: str, partitions: int, stored_epoch: int | None) -> None:
+    def __init__(
+        self, ledger: Ledger, topic_id: str, partitions: int, stored_epoch: int | None, *, shared: bool = False
+    ) -> None:
         """
         Args:
             partitions: how many the topic has now, 0 if nothing says so; used if the ledger does not know the topic.
             stored_epoch: highest epoch in the table, None if it is empty.
+            shared: other streams may have written that epoch, which live on.
         """
         self._ledger, self._topic_id = ledger, topic_id
         self._stored = -1 if stored_epoch is None else stored_epoch
+        self._compared = shared
+        """Whether the table's epoch was compared with the ledger's. Streams of one table would outbid each other."""
         self._known: dict[int, tuple[int, State]] = {}
         self._looked_up: dict[int, tuple[int, str | None]] = {}
         """Partition → offset, and the state that the ledger has there."""
@@ -34,13 +40,9 @@ class States:
         for refill in ledger.facts(TableRefilled):
             if refill.topic_id == topic_id:
                 self._common = replace(self._common, loaded=max(self._common.loaded, refill.loaded))
-        self._id_kinds: dict[Literal["", "number", "text"], int] = {}
         totals = ledger.totals()
         last = [State.from_json(t.state) for t in totals]
         self.met(name for state in last for name in (*state.names, *state.sources))
-        for total, state in zip(totals, last, strict=True):
-            if total.topic_id == topic_id:
-                self._note_id_kind(total.partition, state)
         topics = ledger.facts(TopicFacts)
         mine = [t for t in topics if t.topic_id == topic_id]
         if mine:
@@ -52,7 +54,7 @@ class States:
             others = [state.epoch for state in last] + [t.epoch for t in topics]
             self._epoch = max([*others, self._stored]) + 1
             self._record()
-        self._strategies = {state.strategy for state in last}
+        self._orders = {(state.strategy, state.looks_up) for state in last}
 
     @property
     def partitions(self) -> int:
@@ -60,14 +62,14 @@ class States:
         return self._partitions
 
     @property
-    def ordered_by_offset(self) -> bool | None:
-        """Whether changes of the topic are ordered by their Kafka offsets.
+    def compare(self) -> bool | None:
+        """Whether changes of a key may come from several partitions at once: positions order them, and none needs the
+        row that another one stores.
 
         None if no change has been read yet.
         """
-        if self._strategies <= {""}:
-            return None
-        return "kafka_offset" in self._strategies
+        read = [order for order in self._orders if order[0]]
+        return all(name != "kafka_offset" and not looks_up for name, looks_up in read) if read else None
 
     def add_partitions(self, partitions: int, *, drained: bool = True) -> None:
         """The topic has more partitions than before. Keys may have moved between them, so all epochs rise.
@@ -87,6 +89,21 @@ class States:
         Its keys may have been in those, so it begins in the highest epoch of all.
         """
         self._known[partition] = (offset, State().raised_to(self.highest_epoch))
+
+    def rise_above_table(self) -> None:
+        """Go on in the epoch above rows of a writer that this ledger does not know: no change would win over them.
+
+        Tasks may raise epochs before the ledger knows: what was begun must have ended.
+        """
+        compared, self._compared = self._compared, True
+        if not compared and self._stored > self._epoch and self._stored > self.highest_epoch:
+            log.warning(
+                "the table has rows of epoch %d, above all that the ledger knows (%d), as of another stream or ledger: "
+                "reading continues in epoch %d",
+                *(self._stored, self.highest_epoch, self._stored + 1),
+            )
+            self._epoch = self._stored + 1
+            self._record()
 
     @property
     def highest_epoch(self) -> int:
@@ -111,9 +128,6 @@ class States:
             text = self._looked_up[partition][1]
             state = State.from_json(text) if text else self._latest(partition, offset)
         state = state.raised_to(self._epoch).with_floors_of(self._common).met(self.names)
-        if state.profile.documents and not state.profile.id_kind and len(self._id_kinds) == 1:
-            (kind,) = self._id_kinds
-            state = replace(state, profile=replace(state.profile, id_kind=kind))
         return replace(state, alone=self._partitions == 1, uncounted=not self._partitions)
 
     def _latest(self, partition: int, offset: int) -> State:
@@ -139,21 +153,7 @@ class States:
         self._known[partition] = (offset, state)
         self._looked_up.pop(partition, None)
         self.met(state.names)
-        self._strategies.add(state.strategy)
-        self._note_id_kind(partition, state)
-
-    def expect_one_id_kind(self) -> None:
-        """Raises StreamFailed if some partitions have numbers as ``_id`` and others texts that look like numbers."""
-        if len(self._id_kinds) > 1:
-            places = " and ".join(f"{kind}s in partition {p}" for kind, p in sorted(self._id_kinds.items()))
-            raise StreamFailed(
-                f"the documents have as _id {places}: the table would hold the number 1 and the text 1 as one key",
-                hint="Set document.keys: typed, and load the collection into a new table under a new stream name.",
-            )
-
-    def _note_id_kind(self, partition: int, state: State) -> None:
-        if state.profile.id_kind:
-            self._id_kinds.setdefault(state.profile.id_kind, partition)
+        self._orders.add((state.strategy, state.looks_up))
 
     @property
     def names(self) -> tuple[str, ...]:

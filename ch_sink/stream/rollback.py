@@ -21,13 +21,14 @@ from functools import cached_property
 from typing import Any
 
 from ch_sink.errors import StreamFailed
+from ch_sink.model.policy import Policy
 from ch_sink.order import State
 from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import FinishedRange, Ledger, RowsEdited, TableRefilled, TruncateFloor
+from ch_sink.ports import Claim, FinishedRange, Ledger, RowsEdited, TableRefilled, TruncateFloor
 from ch_sink.stream.open_stream import OpenStream
-from ch_sink.stream.ports import GroupOffsets
-from ch_sink.table.model import TargetTable
+from ch_sink.stream.ports import GroupOffsets, TableAdmin
+from ch_sink.table.model import Family, TargetTable
 
 log = logging.getLogger("ch_sink")
 
@@ -124,15 +125,7 @@ class Restored:
             return
         # A job that was frozen since it read the version compares an old answer with its successor's ledger.
         self._ledger.check_claim()
-        # The source has no former changes, and rows without a key cannot be distinguished.
-        against = " --against topic" if self._target.appends else ""
-        fill = f"Fill the table again with `ch_sink resync CONFIG{against} --apply`"
-        if self._target.policy.columns.source:
-            fill = "Other topics have rows there, too: write the missing ones with `ch_sink repair CONFIG --apply`"
-        raise StreamFailed(
-            lacks,
-            hint=f"{fill}, then `ch_sink resume CONFIG`; or restore a newer backup.",
-        )
+        raise StreamFailed(lacks, hint=_filled_again(self._stream.table.now, self._target.policy))
 
     @cached_property
     def _wanted(self) -> "_Wanted":
@@ -180,6 +173,36 @@ class _Wanted:
         there = left if left >= kept else -1
         stored = newest_stored(self.results, self.truncates, max(removed, 0))
         return stored_version >= max(there, filled) and max(stored_version, 0) >= stored
+
+
+def expect_same_table(
+    last: Claim | None, ledger: Ledger, admin: TableAdmin, table: TargetTable, policy: Policy
+) -> None:
+    """See that a table without rows is the one that the stream has filled. A collapsing one may have none left.
+
+    Args:
+        last: the claim before, whose terms name that table: the next claim names this one.
+
+    Raises:
+        StreamFailed: it has the name of that one only, as after DROP and CREATE.
+    """
+    filled = last.terms.table if last is not None and last.terms is not None else ""
+    if filled in ("", table.uuid) or admin.has_rows(table) or not any(t.counts.rows for t in ledger.totals()):
+        return
+    name = table.qualified.replace("`", "")
+    raise StreamFailed(
+        f"{name} lacks rows that the stream has stored: it is another table, and has none of them",
+        hint=_filled_again(table, policy),
+    )
+
+
+def _filled_again(table: TargetTable, policy: Policy) -> str:
+    # The source has no former changes, and rows without a key cannot be distinguished.
+    against = " --against topic" if table.engine.family is Family.MERGE_TREE else ""
+    fill = f"Fill the table again with `ch_sink resync CONFIG{against} --apply`"
+    if policy.columns.source:
+        fill = "Other topics have rows there, too: write the missing ones with `ch_sink repair CONFIG --apply`"
+    return f"{fill}, then `ch_sink resume CONFIG`; or restore a newer backup."
 
 
 def lacking(ledger: Ledger, target: Target, topic_id: str, partitions: int, stored: int) -> str:

@@ -322,7 +322,8 @@ def _expiry(here: Situation) -> Iterable[Finding]:
         yield Finding(
             "warn",
             "TTL",
-            f"TTL {table.ttl} removes rows that the source still has: the table then differs from the source",
+            f"TTL {table.ttl} removes rows that the source still has: the table then differs from the source. If "
+            "it came by ALTER, earlier delete marks expire first and deleted rows are back: `resync` puts that right",
         )
     if used & table.system_columns:
         yield Finding(

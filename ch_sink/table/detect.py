@@ -109,6 +109,9 @@ def needs_defaults(row: Mapping[str, Any]) -> bool:
     return not all(clause.setting(name) for name in ((_PLAIN_WINDOW,) if plain else (_WINDOW, _WINDOW_SECONDS)))
 
 
+_NO_UUID = "00000000-0000-0000-0000-000000000000"
+
+
 @dataclass(frozen=True, slots=True)
 class TableRow:
     """The one row of ``DETECT_SQL``, typed. ``from_row`` takes it as a mapping of column name to value."""
@@ -119,6 +122,7 @@ class TableRow:
     sorting_key: str
     partition_key: str
     comment: str
+    uuid: str
     columns: tuple[Column, ...]
     merge_tree_settings: Mapping[str, str]
     replicated_settings: Mapping[str, str]
@@ -132,6 +136,7 @@ class TableRow:
             str(row["sorting_key"]),
             str(row["partition_key"]),
             str(row["comment"]),
+            "" if row["uuid"] == _NO_UUID else str(row["uuid"]),
             tuple(_column(c) for c in row["columns"]),
             dict(row.get("merge_tree_settings", {})),
             dict(row.get("replicated_settings", {})),
@@ -198,6 +203,7 @@ def assemble(
         distributed=over is not None,
         cluster=over.cluster if over else None,
         comment=seen.comment,
+        uuid=seen.uuid,
         ttl=stored.clause.ttl,
         sharding_key=sharding,
         dedup_window_seconds=seconds,

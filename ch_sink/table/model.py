@@ -1,7 +1,7 @@
 """The target table as detected: plain facts, no I/O."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -70,6 +70,8 @@ class TargetTable:
     distributed: bool = False
     cluster: str | None = None
     comment: str = ""
+    uuid: str = field(default="", compare=False)
+    """The server's, which a table that is created anew under the same name does not have; empty if it has none."""
     ttl: str = ""
     """Text of the table's TTL, empty for none."""
     sharding_key: str = ""

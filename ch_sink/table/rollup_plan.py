@@ -43,7 +43,8 @@ def expect_rollups(table: TargetTable, choices: Sequence[RollupChoice], chosen: 
     if engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
         raise TableError(
             f"rollups need a table that stores differences, and {table.qualified} is a {engine.name}",
-            hint="Set engine: collapsing or versioned-collapsing, and let `ch_sink init` make a new table.",
+            hint="Set engine: collapsing or versioned-collapsing, and let `ch_sink init` make a new table. For one "
+            "that is there, run `ch_sink resync CONFIG --apply` with that engine and without rollups first.",
         )
     if table.distributed or engine.replicated or engine.shared:
         raise TableError(

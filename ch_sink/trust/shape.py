@@ -92,6 +92,8 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
         changes = (*changes, f"columns added: {', '.join(own)}")
     if not changes:
         return None
+    clause = replace(clause, settings=_settings(clause, wanted))
+    _expect_columns(planned, live, nullable=clause.setting("allow_nullable_key") == "1")
     names = {c.name for c in live.columns}
     actions = (
         *(addition(plan, None, names) for plan in plans),
@@ -99,9 +101,7 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
     )
     notes = tuple((plan.name, plan.note) for plan in plans if plan.note)
     partition = planned.partition_key if parted else clause.partition_by
-    clause = replace(clause, partition_by=partition, ttl=planned.ttl, settings=_settings(clause, wanted))
-    _expect_sortable(planned, clause, order, parted=parted)
-    text = _engine(clause, choice if other_engine else None, order)
+    text = _engine(replace(clause, partition_by=partition, ttl=planned.ttl), choice if other_engine else None, order)
     return Shape(planned, text, actions, notes, changes, wanted)
 
 
@@ -167,16 +167,27 @@ def _settings(clause: EngineClause, wanted: Wanted) -> tuple[tuple[str, str], ..
     return tuple(own.items())
 
 
-def _expect_sortable(table: TargetTable, clause: EngineClause, order: Sequence[str], *, parted: bool) -> None:
-    """Raises StreamFailed if the new ORDER BY or PARTITION BY has a column that can be null, which needs a setting."""
-    nullable = [c.name for c in table.columns if parse_type(c.type).nullable]
-    place = columns_in(", ".join([*order, *([clause.partition_by] if parted else [])]), nullable)
-    if place and clause.setting("allow_nullable_key") in (None, "0"):
-        raise StreamFailed(
-            f"the ORDER BY or PARTITION BY column {min(place)!r} of {table.qualified} can be null",
-            hint="Leave it out, or accept it with init.allow_nullable_key: true (ClickHouse then sorts nulls as one "
-            "value).",
-        )
+def _expect_columns(planned: TargetTable, live: TargetTable, *, nullable: bool) -> None:
+    """Raises StreamFailed if a key or the TTL names a column that the server would not take there.
+
+    ``nullable``: whether a key may hold null.
+    """
+    types = {c.name: parse_type(c.type) for c in planned.columns}
+    names = {*types, *(c.name for c in live.columns)}
+    texts = {"order_by": ", ".join(planned.sorting_key), "partition_by": planned.partition_key, "ttl": planned.ttl}
+    for key, text in texts.items():
+        what = key.replace("_", " ").upper()
+        if gone := sorted(columns_in(text or "tuple()", names) - types.keys()):
+            raise StreamFailed(
+                f"{what} {text} of {live.qualified} names the column {gone[0]!r}, which the new table does not have",
+                hint=f"State init.{key} with the column's new name.",
+            )
+        bare = [element for element in key_expressions(text or "tuple()") if element in types]
+        if key != "ttl" and not nullable and (null := [name for name in bare if types[name].nullable]):
+            raise StreamFailed(
+                f"{what} {text} of {live.qualified} names the column {null[0]!r}, which may be null",
+                hint="Leave it out, or accept it with init.allow_nullable_key: true.",
+            )
 
 
 def _added(subject: Subject, choice: EngineChoice, spec: TableSpec) -> tuple[ColumnPlan, ...]:

@@ -19,7 +19,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.counts import counted
 from ch_sink.observe.logs import Step
 from ch_sink.pipeline.target import Target
-from ch_sink.stream.claims import expect_same_columns
+from ch_sink.stream.claims import expect_same_terms
 from ch_sink.stream.rollback import expect_entered
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
@@ -132,7 +132,8 @@ class Comparison:
         self.topic = subject.topic.state(subject.settings.topic)
         self.reached = subject.reached(self.topic.topic_id).applied
         expect_entered(subject.table, subject.ledger)
-        expect_same_columns(subject.settings.name, subject.ledger, subject.table, subject.settings.policy)
+        settings = subject.settings
+        expect_same_terms(settings.name, subject.ledger, subject.table, settings.policy, settings.source_table)
         if not self.reached:
             raise StreamFailed(
                 f"stream {subject.settings.name!r} has read nothing of topic {self.topic.topic} yet",

@@ -31,16 +31,14 @@ def converter(
     encoding: Encoding,
     policy: ValuePolicy,
     omits: bool = True,
-    numbers: bool = False,
     years: Years = WIDE_YEARS,
 ) -> Converter:
     """The converter of a column's values.
 
     The source's type comes from ``source`` (schema envelope, registry), else the column's comment, else it is
     inferred from the column type. A comment that the column's type contradicts (`ignores_comment`) does not count.
-    ``omits``: whether the source sends the unavailable-value placeholder. ``numbers``: whether JSON has decimals as
-    numbers (JsonConverter's ``decimal.format=NUMERIC``). ``years``: what the server's Date32 and DateTime64 hold.
-    Raises TableError, naming the column, if the two types do not go together.
+    ``omits``: whether the source sends the unavailable-value placeholder. ``years``: what the
+    server's Date32 and DateTime64 hold. Raises TableError, naming the column, if the two types do not go together.
     """
     try:
         target = parse_type(column.type).bare
@@ -51,7 +49,7 @@ def converter(
         if found is not None and noted is not None and WIDE in noted.parameters and WIDE not in found.parameters:
             # Only the table knows that its column was made wide.
             found = replace(found, parameters=(*found.parameters, WIDE))
-        context = Context(encoding, policy, years, placeholder(policy.placeholder) if omits else None, numbers)
+        context = Context(encoding, policy, years, placeholder(policy.placeholder) if omits else None)
         if source is None and found is not None and _contradicts(found, target, context):
             found = None
         if found is not None and _is_encoded(found, policy.binary_handling, declared=source is not None):
@@ -85,7 +83,7 @@ def ignores_comment(column: Column, policy: ValuePolicy) -> bool:
         target = parse_type(column.type).bare
     except TableError:
         return False
-    context = Context("json", policy, WIDE_YEARS, None, False)
+    context = Context("json", policy, WIDE_YEARS, None)
     return _contradicts(noted, target, context)
 
 

@@ -5,6 +5,7 @@ and ClickHouse write: ``2024-02-29 12:34:56.789012``, with `` BC`` behind years 
 """
 
 import re
+from functools import lru_cache
 
 from ch_sink.errors import DecodeError
 
@@ -30,6 +31,7 @@ _INSTANT = re.compile(
 _TIME = re.compile(r"([+-]?)(\d{1,3}):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?Z?", re.ASCII)
 
 
+@lru_cache(1 << 16)
 def days_from_civil(year: int, month: int, day: int) -> int:
     """Days since 1970-01-01; year 0 is 1 BC. Raises DecodeError for a date that does not exist."""
     if not 1 <= month <= 12 or not 1 <= day <= _month_days(year, month):

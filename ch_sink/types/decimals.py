@@ -35,13 +35,8 @@ class VariableScale(msgspec.Struct, gc=False):
     value: bytes
 
 
-def read_bytes(scale: int) -> Callable[[Any], Unscaled]:
-    """Reader of Connect Decimal bytes with the schema's scale."""
-    return lambda value: (int.from_bytes(value, "big", signed=True), scale)
-
-
-def read_any_decimal(scale: int) -> Callable[[Any], Unscaled]:
-    """Reader of a decimal in JSON: bytes or their base64 with that scale, numbers, {scale, value}."""
+def read_decimal(scale: int) -> Callable[[Any], Unscaled]:
+    """Reader of a decimal: bytes or their base64 with that scale, numbers, {scale, value}."""
 
     def read(value: Any) -> Unscaled:
         if isinstance(value, str):

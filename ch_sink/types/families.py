@@ -16,8 +16,7 @@ from ch_sink.types.converter import Converter, Encoding, OutOfRange, PerValue, P
 from ch_sink.types.decimals import (
     DecimalColumn,
     Unscaled,
-    read_any_decimal,
-    read_bytes,
+    read_decimal,
     read_text,
     read_variable,
     rescale,
@@ -39,8 +38,6 @@ class Context:
     policy: ValuePolicy
     years: Years
     known: Placeholder | None
-    numbers: bool
-    """JSON has decimals as numbers."""
 
     @property
     def reaction(self) -> Reaction:
@@ -49,7 +46,7 @@ class Context:
 
 def reading_of(source: SourceType | None, target: ChType, context: Context) -> Reading:
     """The form of a declared type's literals, else what the target suggests."""
-    return infer(target, context.policy) if source is None else reading(source, numbers=context.numbers)
+    return infer(target, context.policy) if source is None else reading(source)
 
 
 def convert(read: Reading, target: ChType, context: Context) -> Converter:
@@ -270,10 +267,8 @@ def _integer_reader(read: Reading) -> Callable[[Any], int] | None:
 
 
 def _unscaled_reader(read: Reading) -> Callable[[Any], Unscaled] | None:
-    if read.guessed and read.form is Shape.DECIMAL:
-        return read_any_decimal(read.digits)
     if read.form is Shape.DECIMAL:
-        return read_bytes(read.digits)
+        return read_decimal(read.digits)
     if read.form is Shape.VARIABLE_DECIMAL:
         return read_variable
     return read_text if read.form in (Shape.TEXT, Shape.FLOAT, Shape.INTEGER) else None

@@ -129,8 +129,8 @@ _LONGEST_BITS = 83_886_080
 """PostgreSQL's longest BIT(n)."""
 
 
-def reading(source: SourceType, *, numbers: bool = False) -> Reading:
-    """The form that a declared type's literals have. ``numbers``: JSON has decimals as numbers, not as base64."""
+def reading(source: SourceType) -> Reading:
+    """The form that a declared type's literals have."""
     name = source.name or ""
     if name in _NAMED:
         form, wire, digits = _NAMED[name]
@@ -147,8 +147,9 @@ def reading(source: SourceType, *, numbers: bool = False) -> Reading:
         return Reading(form, wire, digits, WIDE in source.parameters, source)
     if name == _C + "Decimal" and source.kind == "bytes":
         scale = int(source.parameter("scale") or 0)
-        # A number's digits reach the reader as a Decimal (the decoder's float_hook), where no type is asked for.
-        return Reading(Shape.DECIMAL, Any if numbers else bytes, scale, source=source, guessed=numbers)
+        # Bytes, their base64, or a number (JsonConverter's ``decimal.format=NUMERIC``), whose digits reach the reader
+        # as a Decimal (the decoder's float_hook), where no type is asked for.
+        return Reading(Shape.DECIMAL, Any, scale, source=source)
     if name == "io.debezium.data.Bits" and source.kind == "bytes":
         return Reading(Shape.BITS, bytes, _fixed_length(source), source=source)
     form, wire = _BY_KIND[source.kind]

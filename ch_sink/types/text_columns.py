@@ -28,7 +28,7 @@ from ch_sink.types.converter import (
     shown,
     without,
 )
-from ch_sink.types.decimals import decimal_text, read_any_decimal, read_bytes, read_variable
+from ch_sink.types.decimals import decimal_text, read_decimal, read_variable
 from ch_sink.types.literals import Reading, Shape
 
 _OBJECTS = (Shape.MAP, Shape.STRUCT, Shape.POINT)
@@ -162,7 +162,7 @@ def _renderer(read: Reading) -> Callable[[Any], str | bytes]:
     if read.form is Shape.ISO:
         return _zoned_text
     if read.form is Shape.DECIMAL:
-        unscaled = read_any_decimal(digits) if read.guessed else read_bytes(digits)
+        unscaled = read_decimal(digits)
         return lambda value: decimal_text(unscaled(value))
     if read.form is Shape.VARIABLE_DECIMAL:
         return lambda value: decimal_text(read_variable(value))

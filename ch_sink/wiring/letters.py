@@ -8,7 +8,7 @@ stays open: the source knows the row (`ch_sink repair --key`).
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TypeVar
@@ -18,6 +18,7 @@ import numpy as np
 from ch_sink.clickhouse import ClickHouseDeadLetters, ClickHouseLedger
 from ch_sink.config import Config
 from ch_sink.discovery.wiring import dead_letters_of, kafka_settings
+from ch_sink.errors import DataLoss
 from ch_sink.kafka import RangeConsumer
 from ch_sink.model.change import BadRecord, ChangeBatch, Records
 from ch_sink.order import Sequenced, State
@@ -26,7 +27,7 @@ from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import in_given_order
 from ch_sink.ports import Claim, DeadLetter, Ledger, RowsEdited, StoredLetter, TableRefilled
 from ch_sink.sources import source_for
-from ch_sink.stream.claims import expect_same_columns
+from ch_sink.stream.claims import expect_same_terms
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import ReleaseTask
@@ -43,6 +44,7 @@ _NEXT = (
 _UNORDERED = f"versions in the table do not show whether a newer change of the row is stored: {_NEXT}"
 _SINCE = f"the table was {{}} after this change, and has no trace of rows deleted by then: {_NEXT}"
 _OTHERWISE = f"later changes of the topic have versions of another kind, which do not compare: {_NEXT}"
+_GONE = f"its value was withheld from the table, and Kafka does not have it any more: {_NEXT}"
 _ALL = 1 << 40
 _AT_ONCE = 500
 """How many letters are planned together."""
@@ -296,7 +298,8 @@ class Letters:
         ClickHouseError, KafkaError.
         """
         ledger = self.ports.ledger
-        expect_same_columns(self.config.stream_name, ledger, self.ports.table.detect(), self.config.policy())
+        config, table = self.config, self.ports.table.detect()
+        expect_same_terms(config.stream_name, ledger, table, config.policy(), config.source_table)
         claim = ledger.claim(f"dead-letters-{uuid.uuid4().hex[:12]}")
         try:
             done: dict[tuple[str, int], Retried] = {}
@@ -318,7 +321,9 @@ class Letters:
         state = States(ledger, topic_id, 0, None).at(partition, reached)
         everything = Retried()
         for first in range(0, len(letters), _AT_ONCE):
-            some = [self._whole(letter) for letter in letters[first : first + _AT_ONCE]]
+            whole = {letter.offset: self._whole(letter) for letter in letters[first : first + _AT_ONCE]}
+            some = [letter for letter in whole.values() if letter is not None]
+            everything.failed.update({offset: _GONE for offset, letter in whole.items() if letter is None})
             task = ReleaseTask(
                 self.config.stream_name, letters[0].topic, topic_id, partition, table, state, claim=claim
             )
@@ -338,15 +343,15 @@ class Letters:
             everything.failed.update(done.failed)
         return everything
 
-    def _whole(self, letter: DeadLetter) -> DeadLetter:
-        """The letter; its value from Kafka if it was withheld from the table."""
-        if not self.config.policy().columns.hides or letter.value != b"":
+    def _whole(self, letter: DeadLetter) -> DeadLetter | None:
+        """The letter; its value from Kafka if it was withheld from the table, None if that has no value there."""
+        if letter.value != b"":
             return letter
-        with closing(RangeConsumer(kafka_settings(self.config))) as consumer:
+        with closing(RangeConsumer(kafka_settings(self.config))) as consumer, suppress(DataLoss):
             for records in consumer.read(letter.topic, letter.partition, letter.offset, letter.offset + 1):
                 headers = records.headers[0] if records.headers is not None else ()
                 return replace(letter, key=records.keys[0], value=records.values[0], headers=headers or ())
-        return letter
+        return None
 
     def _table(self, topic_id: str) -> ClickHouseDeadLetters:
         ledger = self.ports.ledger

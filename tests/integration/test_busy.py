@@ -14,15 +14,11 @@ from tests.support.recorded import equal
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 AXES = ("postgres", "mariadb"), ("acct", "hot"), ENGINES
 WHOLE = [
-    ("postgres", "acct", "collapsing"),
-    ("mariadb", "acct", "replacing"),
-    ("postgres", "hot", "sign-replacing"),
+    ("postgres", "acct", "replacing"),
     ("mariadb", "hot", "versioned-collapsing"),
 ]
 SLICED = [
-    ("mariadb", "acct", "versioned-collapsing"),
-    ("postgres", "hot", "replacing"),
-    ("mariadb", "hot", "sign-replacing"),
+    ("mariadb", "acct", "sign-replacing"),
     ("postgres", "hot", "collapsing"),
 ]
 KILLED = [(source, "hot", e) for source, e in zip(("postgres", "mariadb") * 2, ENGINES, strict=True)]

@@ -167,7 +167,7 @@ def expect_loaded(it: Hand) -> None:
 
 @pytest.mark.parametrize(
     ("engine", "step"),
-    some(product(ENGINES, STEPS), [("collapsing", "take_place"), ("replacing", "_enter"), ("sign", "results")]),
+    some(product(ENGINES, STEPS), [("collapsing", "take_place"), ("replacing", "_enter")]),
 )
 def test_a_second_run_ends_a_killed_first_load(
     client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch
@@ -179,7 +179,7 @@ def test_a_second_run_ends_a_killed_first_load(
 
 @pytest.mark.parametrize(
     ("engine", "step"),
-    some(product(ENGINES, STEPS), [("replacing", "take_place"), ("versioned", "results"), ("replacing", "unmark")]),
+    some(product(ENGINES, STEPS), [("versioned", "results"), ("replacing", "unmark")]),
 )
 def test_the_job_starts_after_a_killed_first_load(
     client: Client, database: str, engine: str, step: str, monkeypatch: pytest.MonkeyPatch

@@ -72,7 +72,7 @@ def report_of(client: Client, database: str, feed: Feed) -> Report:
         return found.report
 
 
-@pytest.mark.parametrize("engine", ["collapsing", "versioned-collapsing"])
+@pytest.mark.parametrize("engine", ["collapsing", pytest.param("versioned-collapsing", marks=pytest.mark.long)])
 def test_readers_see_what_group_by_gives(client: Client, database: str, engine: str) -> None:
     feed = fed(client, database, engine)
     assert wrong(client, database) == []
@@ -143,7 +143,7 @@ def test_a_rollup_that_was_taken_out_for_a_while_is_filled_again(client: Client,
     assert wrong(client, database) == []
 
 
-@pytest.mark.parametrize("released", [True, False])
+@pytest.mark.parametrize("released", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_rollup_beside_a_restored_table_and_ledger_is_filled_again(
     client: Client, database: str, released: bool
 ) -> None:

@@ -40,7 +40,7 @@ POINTS = [
 
 each_point = pytest.mark.parametrize(
     ("engine", "nth", "after"),
-    some(POINTS, [("collapsing", 4, False), ("versioned", 4, True), ("append", 2, False), ("replacing", 2, False)]),
+    some(POINTS, [("versioned", 4, True), ("append", 2, False)]),
 )
 Make = Callable[[str], Takeover]
 

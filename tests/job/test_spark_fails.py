@@ -192,6 +192,7 @@ def lacks_columns(
     return config_file(folder / source, kafka, clickhouse, f"{place}.ac", "ac", place, evolve="fail", stream=source)
 
 
+@pytest.mark.long
 def test_every_stream_that_failed_is_reported_in_a_few_lines(
     tmp_path: Path, kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
 ) -> None:

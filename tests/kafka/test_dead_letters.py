@@ -121,6 +121,14 @@ def test_after_the_table_was_mended_a_retry_makes_it_equal_to_its_source(stream:
     assert stream.rows == {1: 5, 2: 7}
 
 
+def test_values_that_were_withheld_are_read_from_kafka_though_nothing_is_masked_now(stream: Stream) -> None:
+    letters = f"{stream.place.database}.ch_sink_dead_letters"
+    stream.place.client.command(f"ALTER TABLE {letters} UPDATE value = '' WHERE 1", settings={"mutations_sync": 2})
+    stream.alter("Nullable(Int32)")
+    assert stream.ask("retry")["failed"] == []
+    assert stream.rows == SOURCE
+
+
 @pytest.mark.parametrize("stream", UNORDERED, indirect=True)
 def test_letters_of_a_table_whose_versions_do_not_decide_are_repaired_by_their_keys(stream: Stream) -> None:
     stream.alter("Nullable(Int32)")

@@ -54,7 +54,8 @@ def test_a_path_that_is_there_twice_is_refused_for_a_json_column_alone(library: 
     keys = [json.dumps(key_of(i), separators=(",", ":")).encode() for i in range(100)]
     records = records_of(list(keys), [json.dumps(value, separators=(",", ":")).encode() for value in values])
     for table, bad in (("a column for the document", 0), ("a JSON column", 60)):
-        given = Group(replacing(tuple(TABLES[table]), ("_id",)), policy_of(), False, [records])
+        policy = policy_of(document_keys="typed")
+        given = Group(replacing(tuple(TABLES[table]), ("_id",)), policy, False, [records])
         assert not differences(given, library)
         assert len(Decoder(given.table, given.policy).decode(records).bad) == bad
 
@@ -82,7 +83,8 @@ def test_an_odd_text_means_the_same_among_usual_ones(library: ctypes.CDLL, odd: 
     texts = [odd if i == 40 else usual % i for i in range(80)]
     values = [json.dumps({"after": t, "source": source, "op": "c"}, separators=(",", ":")).encode() for t in texts]
     keys: list[bytes | None] = [b'{"id":"%d"}' % i for i in range(80)]
-    given = Group(replacing(tuple(columns), ("_id",)), policy_of(), False, [records_of(keys, list(values))])
+    policy = policy_of(document_keys="typed")
+    given = Group(replacing(tuple(columns), ("_id",)), policy, False, [records_of(keys, list(values))])
     assert not differences(given, library)
 
 
@@ -91,7 +93,8 @@ def test_an_odd_key_means_the_same_among_usual_ones(library: ctypes.CDLL, odd: s
     source = {"connector": "mongodb", "name": "s", "ts_ms": 1}
     values = [json.dumps({"after": json.dumps({"_id": i}), "source": source, "op": "c"}).encode() for i in range(80)]
     keys = [json.dumps({"id": odd if i == 40 else str(i)}, separators=(",", ":")).encode() for i in range(80)]
-    given = Group(replacing(tuple(WHOLE), ("_id",)), policy_of(), False, [records_of(list(keys), list(values))])
+    policy = policy_of(document_keys="typed")
+    given = Group(replacing(tuple(WHOLE), ("_id",)), policy, False, [records_of(list(keys), list(values))])
     assert not differences(given, library)
 
 
@@ -156,7 +159,9 @@ GIVEN = {
 def test_usual_documents_need_no_python(
     given: str, table: str, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records, target = GIVEN[given](), replacing(tuple(TABLES[table]), ("_id",))
+    records, (key, *others) = GIVEN[given](), TABLES[table]
+    key = key if given == "typical" else Column(key.name, "Int64")
+    target = replacing((key, *others), ("_id",))
     groups = [records.slice(start, start + 100) for start in range(0, len(records), 100)]
     with with_scanner(None):
         plain = Decoder(target, policy_of(), want_before=True)

@@ -29,12 +29,13 @@ from tests.support.trust import TopicInMemory
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 POLICY = policy_of(truncate="apply", on_bad_record="fail")
-CASES = [Case(701, "replacing", "adverse"), Case(700, "sign", "adverse")]
+CASE = Case(700, "sign", "adverse")
 MORE = [
     Case(seed, engine, knobs)
     for knobs in ("adverse", "truncates", "gtid replay", "long", "oracle, adverse")
     for engine in ("replacing", "sign")
     for seed in range(700, 710)
+    if (seed, engine, knobs) != (700, "sign", "adverse")
 ]
 
 
@@ -71,7 +72,7 @@ def alive(run: EngineRun) -> list[str]:
 
 @pytest.mark.parametrize(
     "case",
-    [*CASES, *(pytest.param(c, marks=pytest.mark.long) for c in MORE)],
+    [CASE, *(pytest.param(c, marks=pytest.mark.long) for c in MORE)],
     ids=lambda c: f"{c.engine}-{c.knobs}-{c.seed}".replace(" ", "_"),
 )
 def test_no_row_comes_back_after_a_purge(client: Client, database: str, own_tables: str, case: Case) -> None:
@@ -86,7 +87,7 @@ def test_no_row_comes_back_after_a_purge(client: Client, database: str, own_tabl
     for run in runs:
         run.runner.stop()
     assert difference(history, runs[0].table.view()) == ""
-    if case in CASES:
+    if case == CASE:
         assert removed
         assert len(runs[0].table.raw()) < len(runs[1].table.raw())
 
@@ -94,11 +95,10 @@ def test_no_row_comes_back_after_a_purge(client: Client, database: str, own_tabl
 @pytest.fixture
 def whole(client: Client, database: str, own_tables: str) -> tuple[EngineRun, Case]:
     """A history that has been read whole."""
-    case = CASES[1]
-    history, plan = drawn(case)
-    run = EngineRun(client, database, own_tables, history, case.engine, POLICY)
+    history, plan = drawn(CASE)
+    run = EngineRun(client, database, own_tables, history, CASE.engine, POLICY)
     run.run(plan)
-    return run, case
+    return run, CASE
 
 
 def test_a_purge_that_is_broken_off_hides_and_shows_nothing(

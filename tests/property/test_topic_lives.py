@@ -19,7 +19,7 @@ from tests.support.kills import POINTS, Kill
 from tests.support.memory_fed import MemoryFed
 
 ENGINES = ("replacing", "sign", "collapsing", "versioned", "append")
-SEEDS = 12
+SEEDS = 8
 
 
 class Source:

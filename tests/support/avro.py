@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import fastavro
-import numpy as np
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
@@ -14,6 +13,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.ports import RegisteredSchema
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
+from tests.support.event import chunk_of
 from tests.support.memory_stream import MemoryRegistry
 
 
@@ -92,9 +92,7 @@ def event(op: str, after: Any = None, before: Any = None, **source: Any) -> dict
 
 
 def records(pairs: list[tuple[bytes | None, bytes | None]]) -> Records:
-    n = len(pairs)
-    offsets = np.arange(n, dtype=np.int64) + 10
-    return Records("t", 0, offsets, np.zeros(n, dtype=np.int64), [k for k, _ in pairs], [v for _, v in pairs])
+    return chunk_of([k for k, _ in pairs], [v for _, v in pairs], first=10)
 
 
 def decode(topic: Topic, pairs: list[tuple[bytes | None, bytes | None]], **more: Any) -> ChangeBatch:

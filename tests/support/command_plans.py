@@ -2,7 +2,8 @@
 
     ENGINES OPTIONS | EVENTS | STEP; STEP; …
 
-``ENGINES`` is a group of `GROUPS` or an engine; those in parentheses run in ``make test``, all of them by night.
+``ENGINES`` is a group of `GROUPS` or an engine; every second plan runs in ``make test``, for the
+engines in parentheses and one choice of options; all of them by night.
 ``OPTIONS`` are policies and shapes (`_configured`); ``a/b`` makes a plan of each. ``EVENTS`` are those
 of `tests.support.plan_words`. A step is a method of `Plan` or one of `PLAIN`; ``refused TEXT:`` before a step expects
 that it is refused with this text.
@@ -75,6 +76,7 @@ def plans(path: Path) -> list[Any]:
     """All plans of a file as parameters."""
     every: list[Line] = []
     short: list[Line] = []
+    written = 0
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if text and not text.startswith("#"):
             head, events, steps = (part.strip() for part in text.split("|"))
@@ -82,9 +84,12 @@ def plans(path: Path) -> list[Any]:
             assert found is not None, text
             engines = GROUPS.get(found[1], (found[1],))
             chosen = found[2].split() if found[2] is not None else engines
-            for engine, *options in product(engines, *(o.split("/") for o in found[3].split())):
-                every.append(Line(number, engine, tuple(options), events, steps))
-                short += [every[-1]] if engine in chosen else []
+            options = list(product(*(o.split("/") for o in found[3].split())))
+            written += 1
+            for engine, combined in product(engines, options):
+                every.append(Line(number, engine, combined, events, steps))
+                in_turn = written % 2 and combined == options[written // 2 % len(options)]
+                short += [every[-1]] if engine in chosen and in_turn else []
     return some([(one,) for one in every], [(one,) for one in short])
 
 

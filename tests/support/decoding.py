@@ -27,6 +27,11 @@ def replacing(columns: tuple[Column, ...], key: tuple[str, ...], name: str = "t"
     return TargetTable("d", name, engine, columns + system, key)
 
 
+def listed(part: pa.Table | None) -> list[Any]:
+    """The rows of a batch's keys or images; none where it has no such part."""
+    return [] if part is None else part.to_pylist()
+
+
 def outcome(batch: ChangeBatch) -> tuple[dict[int, Any], dict[int, tuple[str, str | None]]]:
     """Everything that a batch says of each record, by offset; NaN made comparable."""
     assert batch.before is not None

@@ -199,6 +199,8 @@ IDS = {
     "date": lambda i: f'{{"$date": {i}}}',
     "escaped": lambda i: f'"\\\\{i}"',
 }
+NUMBERS = ("int", "long", "double", "decimal")
+"""Keys that a text column takes as typed ones only."""
 OPS = ("c", "c", "cu", "cud", "rcud", "r", "cudt", "cm")
 
 
@@ -239,14 +241,14 @@ def documents(seed: object) -> Group:
         columns.append(Column("document", rnd.choice(kinds)))
     named = {column.name for column in columns}
     paths = (("name", "deep.a"), ("b", "tags.0"), ("a", "a.b"))
+    kind = {"Int64": "int", "UUID": "binary", "FixedString(24)": "oid"}.get(key.type) or rnd.choice(list(IDS))
     policy = policy_of(
         out_of_range=rnd.choice(("fail", "fail", "clamp", "null")),
-        document_keys="typed" if rnd.random() < 0.1 else "plain",
+        document_keys="typed" if rnd.random() < (0.9 if kind in NUMBERS else 0.1) else "plain",
         document_columns=tuple(pair for pair in paths if pair[0] in named) if rnd.random() < 0.3 else (),
         tombstones=rnd.choice(("auto", "ignore")),
     )
     groups = []
-    kind = {"Int64": "int", "UUID": "binary", "FixedString(24)": "oid"}.get(key.type) or rnd.choice(list(IDS))
     for _ in range(rnd.randrange(1, 4)):
         forms = {
             "wild": rnd.choice((0.0, 0.0, 0.02, 0.2)), "odd": rnd.choice((0.0, 0.0, 0.01)),

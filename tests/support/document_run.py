@@ -5,13 +5,12 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.ports import DeadLetter
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.column import Column
+from tests.support.event import chunk_of
 from tests.support.hand import Event
 from tests.support.harness import ENGINES
 from tests.support.kills import Kill
@@ -71,10 +70,9 @@ class DocumentRun:
 
 
 def _records(events: Sequence[Event]) -> Records:
-    n = len(events)
     keys = [None if e.key is None else json.dumps(e.key).encode() for e in events]
     values = [None if e.value is None else json.dumps(e.value, ensure_ascii=False).encode() for e in events]
-    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, values)
+    return chunk_of(keys, values)
 
 
 def _kill(rng: random.Random, steps: int) -> Kill:

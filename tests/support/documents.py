@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode import Decoder
-from ch_sink.model.change import ChangeBatch, Records
+from ch_sink.model.change import ChangeBatch
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.types.arrow import arrow_type
 from tests.model import History, KafkaRecord, draw_plan
 from tests.model.reference import difference, sign_faults
 from tests.model.shapes import Column, Layout, TableShape
 from tests.model.wire import dumps, partition_of
+from tests.support.event import chunk_of
 from tests.support.harness import ENGINES, Run, target_table
 
 FOLDER = Path(__file__).parent.parent / "fixtures" / "documents"
@@ -50,7 +50,7 @@ def sample(source: str, name: str) -> Any:
 def decode(layout: Layout, *pairs: tuple[Any, Any]) -> ChangeBatch:
     """The product's reading of keys and values."""
     keys, values = ([None if d is None else dumps(d) for d in column] for column in zip(*pairs, strict=True))
-    records = Records("t", 0, np.arange(len(keys)), np.zeros(len(keys), dtype=np.int64), list(keys), list(values))
+    records = chunk_of(keys, values)
     return Decoder(target_table(layout, ENGINES["replacing"]), policy_of(), want_before=True).decode(records)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -13,12 +13,10 @@ from ch_sink.model.policy import policy_of
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Request
-from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.job import Job, JobOptions
 from ch_sink.stream.job_stream import JobStream, Pace, Watermarks
 from ch_sink.stream.lanes import Kind, Report, ThreadLanes, Work
 from ch_sink.stream.pace import Flush, Patience, Pauses
-from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.roster import Roster
 from ch_sink.stream.standing import Member
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult
@@ -94,6 +92,18 @@ class MemoryJob:
         self.streams[name] = MemoryStream(TABLE, ("id",), topic, policy_of(), name=name, chunk_offsets=10)
         self.read[name] = []
 
+    def having(self, **ends: int | tuple[int, ...]) -> Self:
+        """With a stream of each name, whose topic has so many offsets in its partition or in each of them."""
+        for name, found in ends.items():
+            self.add(name, *((found,) if isinstance(found, int) else found))
+        return self
+
+    @property
+    def current(self) -> Job:
+        """The job that runs, or has run."""
+        assert self.job is not None
+        return self.job
+
     def grow(self, name: str, offsets: int, partition: int = 0) -> None:
         self.streams[name].topic.ends[partition] += offsets
 
@@ -135,8 +145,7 @@ class MemoryJob:
 
     def retries(self) -> dict[str, int]:
         """Stream → failures after which it tried again."""
-        assert self.job is not None
-        return {seen.stream: seen.retries for seen in self.job.summaries}
+        return {seen.stream: seen.retries for seen in self.current.summaries}
 
     def covered(self, name: str) -> dict[int, int]:
         """Partition → how far it was read from offset 0, without a gap and nothing twice."""
@@ -147,16 +156,9 @@ class MemoryJob:
         return reached
 
     def _stream(self, memory: MemoryStream, limit: int | None, interval: float, flush: Flush) -> JobStream:
-        ports = memory.ports()
-
-        def connect() -> Coordinator:
-            return Coordinator(
-                memory.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
-            )
-
         name = memory.settings.name
         cluster, server = self.clusters.get(name, self), self.servers.get(name, "")
-        return JobStream(memory.settings, connect, cluster, Pace(interval, flush), limit, server=server)
+        return JobStream(memory.settings, memory.coordinator, cluster, Pace(interval, flush), limit, server=server)
 
     def _execute(self, tasks: Sequence[Task], most: int | None = None) -> list[TaskResult]:
         self.before(self, tasks)

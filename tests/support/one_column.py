@@ -4,7 +4,6 @@ import json
 import tempfile
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ch_sink.clickhouse import ClickHouseWriter, Client, detect
@@ -13,6 +12,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.ports import Insert
 from ch_sink.types.arrow import carried
 from tests.support.engine import Engine
+from tests.support.event import chunk_of
 from tests.unit.types.type_cases import Case
 from tests.unit.types.type_cases.case import Raw
 
@@ -43,8 +43,7 @@ def records(case: Case, *, schema: bool) -> Records:
             key = f'{{"schema":{json.dumps({"type": "struct", "fields": [identity]})},"payload":{key}}}'
         keys.append(key.encode())
         values.append(payload.encode())
-    n = len(literals)
-    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, values, None)
+    return chunk_of(keys, values)
 
 
 def stored(engine: Engine, columns: list[tuple[str, pa.Array]]) -> list[list[bytes | None]]:

@@ -40,6 +40,12 @@ def change(extra: int | None = None) -> list[Event]:
     return key_change(postgres("d", {"id": 1}, None, None, 200, 190), new)
 
 
+def moved(old: int, new: int, at: int) -> list[Event]:
+    """One row's key changes, and its large value is left out."""
+    create = postgres("c", {"id": new}, None, row(new, PLACEHOLDER), at, at - 10)
+    return key_change(postgres("d", {"id": old}, None, None, at, at - 10), create)
+
+
 class Rows(MemoryTable):
     """Rows that have no value of a column are null there, as a server's are of a column that came later."""
 

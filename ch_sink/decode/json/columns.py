@@ -1,6 +1,7 @@
 """Decoded JSON envelopes of one shape to columns."""
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode.event_form import classify, row_operations
-from ch_sink.decode.json.layout import Layout
+from ch_sink.decode.json.layout import NOTHING, ColumnReader, Image, Layout, literals, others, texts_of
 from ch_sink.decode.parts import Fault, Mask, Part, Read, as_places, skipped
 from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
@@ -35,10 +36,10 @@ def to_columns(
     gone: SkippedPlaces = {}
     if len(codes) != len(ops) or "" in ops or not row_operations.issuperset(set(codes)):
         keep: list[int] = []
-        others: list[int] = []
+        rest: list[int] = []
         for i, found in enumerate(ops):
-            (keep if found in row_operations else others).append(i)
-        gone = skipped(lambda i: classify(ops[i], payloads[i]), others, [places[i] for i in others])
+            (keep if found in row_operations else rest).append(i)
+        gone = skipped(lambda i: classify(ops[i], payloads[i]), rest, [places[i] for i in rest])
         rows, payloads, places = [rows[i] for i in keep], [payloads[i] for i in keep], [places[i] for i in keep]
         codes = "".join([row.op for row in rows])
     op = np.frombuffer(codes.encode(), dtype=np.uint8)
@@ -49,45 +50,20 @@ def to_columns(
     is_row = _check_images(op, images, places)
     part = meta(layout.connector, layout.source, _blocks(rows, places), op, places)
     if is_row is not None:
-        null_row = layout.null_row
         for i in np.flatnonzero(~is_row).tolist():
-            images[i] = null_row
+            images[i] = NOTHING
     try:
-        _images(layout, rows, images, is_row, part)
+        _after(layout, images, is_row, part)
+        _before(layout, [row.before for row in rows], part)
     except Fault as fault:
         fault.suspects = part.source_index[list(fault.suspects)].tolist()
         raise
-    gets = dict((*layout.row.extras, *layout.row.reserved))
-    unknown = unknown_columns(layout, is_row, part, lambda name: list(map(gets[name], images)), payloads)
-    return Read(part, gone, unknown)
-
-
-def _images(layout: Layout, rows: list[Any], images: list[Any], is_row: "Mask | None", part: Part) -> None:
-    _after(layout, images, is_row, part)
-    befores = [row.before for row in rows]
-    if any(befores):
-        part.has_before = np.fromiter([before is not None for before in befores], np.bool_, len(befores))
-        if layout.before:
-            null_before = layout.null_before
-            filled = [null_before if before is None else before for before in befores]
-            part.before = {
-                c.name: convert_column(c.name, c.converter, _known(c.values(filled))).array for c in layout.row.readers
-            }
-            present = {
-                c.name for c in layout.row.readers
-            }  # a schemaless before image may have fields that after images lack
-            part.absent_before = {n: part.has_before.copy() for n in layout.row.missing if n not in present}
-
-
-def _known(values: list[Any]) -> list[Any]:
-    """The values, null where the field was absent."""
-    unset = msgspec.UNSET
-    return [None if value is unset else value for value in values] if unset in values else values
+    return Read(part, gone, unknown_columns(layout, is_row, part, _reported(layout, images), payloads))
 
 
 def _check_images(op: Any, images: list[Any], places: Sequence[int]) -> "Mask | None":
     """The events whose after image counts; None for all. Raises Fault if an event lacks one that it needs."""
-    if all(images) and not ((op == Op.DELETE) | (op == Op.TRUNCATE)).any():
+    if None not in images and not ((op == Op.DELETE) | (op == Op.TRUNCATE)).any():
         return None
     needed: Mask = NEEDS_AFTER[op]
     lacking = np.flatnonzero(needed & np.fromiter([image is None for image in images], np.bool_, len(images)))
@@ -133,18 +109,83 @@ def meta(connector: str, source: Source, blocks: Blocks, op: Any, places: Sequen
     )
 
 
-def _after(layout: Layout, images: list[Any], is_row: "Mask | None", part: Part) -> None:
-    unset = msgspec.UNSET
+def _after(layout: Layout, images: list[Image], is_row: "Mask | None", part: Part) -> None:
+    _refuse_unknown(layout, images)
     for column in layout.row.columns:
-        values = column.values(images)
-        if layout.row.tolerant:
-            absent = np.array([value is unset for value in values], dtype=np.bool_)
-            if absent.any():
-                part.absent[column.name] = absent
-                values = [None if value is unset else value for value in values]
-        add_column(part, column.name, convert_column(column.name, column.converter, values))
+        texts = texts_of(images, column.name)
+        absent = _absent(texts, is_row)
+        if absent is not None and layout.row.declared is not None:
+            reason = f"column {column.name!r}: the row lacks this field, which its schema declares"
+            raise Fault(reason, column=column.name, suspects=np.flatnonzero(absent).tolist())
+        if absent is not None:
+            part.absent[column.name] = absent
+        add_column(part, column.name, _converted(column, texts))
     for name in layout.row.missing:
         part.absent[name] = np.ones(len(images), dtype=np.bool_) if is_row is None else is_row.copy()
+
+
+def _before(layout: Layout, befores: list[Any], part: Part) -> None:
+    if befores.count(None) == len(befores):
+        return
+    part.has_before = np.fromiter([before is not None for before in befores], np.bool_, len(befores))
+    if not layout.before:
+        return
+    images = [NOTHING if before is None else before for before in befores]
+    for column in layout.row.columns:
+        texts = texts_of(images, column.name)
+        part.before[column.name] = _converted(column, texts).array
+        absent = _absent(texts, part.has_before)
+        if absent is not None:
+            part.absent_before[column.name] = absent
+    for name in layout.row.missing:
+        part.absent_before[name] = part.has_before.copy()
+
+
+def _absent(texts: list[Any], is_row: "Mask | None") -> "Mask | None":
+    """The rows that lack a field; None for none."""
+    if None not in texts:
+        return None
+    absent = np.fromiter([text is None for text in texts], np.bool_, len(texts))
+    if is_row is not None:
+        absent &= is_row
+    return absent if absent.any() else None
+
+
+def _converted(column: ColumnReader, texts: list[Any]) -> Converted:
+    return convert_column(column.name, column.converter, literals(column.name, column.converter.wire, texts))
+
+
+def _refuse_unknown(layout: Layout, images: list[Image]) -> None:
+    """Raises Fault for rows with fields that their schema does not declare, and for rows with too many."""
+    declared = layout.row.declared
+    if declared is not None:
+        if others(images, declared):
+            wrong = [i for i, image in enumerate(images) if not declared.issuperset(image)]
+            name = next(name for name in images[wrong[0]] if name not in declared)
+            raise Fault(f"the row has the field {name!r}, which its schema does not declare", suspects=wrong)
+        return
+    room = MOST_UNKNOWN + len(layout.row.columns)
+    wide = [i for i, image in enumerate(images) if len(image) > room]
+    wide = [i for i in wide if sum(map(layout.reports, images[i])) > MOST_UNKNOWN]
+    if wide:
+        raise Fault(f"the row has more than {MOST_UNKNOWN} fields that the table lacks", suspects=wide)
+
+
+MOST_UNKNOWN = 1000
+"""Fields of a schemaless row that the table may lack; a row with more is a bad record."""
+Reported = dict[str, tuple[int, list[msgspec.Raw]]]
+"""Fields that are reported, each with the first event (by place in the part) that has it, and its texts from there."""
+
+
+def _reported(layout: Layout, images: list[Image]) -> Reported:
+    found: Reported = {}
+    names = set() if layout.row.declared is not None else set(chain.from_iterable(images)) - layout.row.known
+    wanted = set(filter(layout.reports, names))
+    if wanted:
+        for i, image in enumerate(images):
+            for name in filter(wanted.__contains__, image):
+                found.setdefault(name, (i, []))[1].append(image[name])
+    return found
 
 
 def add_column(part: Part, name: str, converted: Converted) -> None:
@@ -187,12 +228,9 @@ def culprits(function: Callable[[Any], Any], values: Any) -> list[int]:
 
 
 def unknown_columns(
-    layout: Layout, is_row: "Mask | None", part: Part, values_of: Callable[[str], list[Any]], payloads: Sequence[bytes]
+    layout: Layout, is_row: "Mask | None", part: Part, reported: Reported, payloads: Sequence[bytes]
 ) -> list[tuple[int, UnknownColumn]]:
-    """Unknown columns, each with the first event (by place in the part) that has them.
-
-    ``values_of``: the values of a field that the table lacks, UNSET where a row has none.
-    """
+    """Unknown columns, each with the first event (by place in the part) that has them."""
     out: list[tuple[int, UnknownColumn]] = []
     if layout.row.unknown and len(part):
         # A decoded before image counts as well: it is the row that is taken back where a table has no key.
@@ -201,16 +239,11 @@ def unknown_columns(
             having = having | part.has_before
         if having.any():
             out.extend((int(np.argmax(having)), column) for column in layout.row.unknown)
-    for name, _ in layout.row.extras:
-        values = values_of(name)
-        first = next((i for i, value in enumerate(values) if value is not msgspec.UNSET), None)
-        if first is not None:
-            rest = (value for value in values[first:] if value is not msgspec.UNSET and value is not None)
-            out.append((first, observed(name, rest, field_before(name, payloads[first]))))
-    for name, _ in layout.row.reserved:
-        values = values_of(name)
-        if values.count(msgspec.UNSET) != len(values):
-            out.append((next(i for i, value in enumerate(values) if value is not msgspec.UNSET), reserved(name)))
+    for name, (first, texts) in reported.items():
+        if name in layout.row.reserved:
+            out.append((first, reserved(name)))
+        else:
+            out.append((first, observed(name, texts, field_before(name, payloads[first]))))
     for column in layout.row.columns:
         if column.never_null is not None:
             null = _nulls(column.name, part, is_row)

@@ -1,9 +1,8 @@
-"""How flattened rows of one shape are decoded, by Structs or by the compiled scanner: columns and added fields."""
+"""How flattened rows of one shape are decoded: their columns, their added fields, and the compiled scanner of both."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from ctypes import CDLL
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from types import UnionType
 from typing import Any, get_args
 
@@ -13,10 +12,9 @@ import numpy as np
 from ch_sink.decode.event_form import DELETED
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, meta
-from ch_sink.decode.json.layout import Field, Layout, RowReading, read_row, row_decoder
-from ch_sink.decode.json.reader import RowFields
-from ch_sink.decode.json.scanned import Block, Refused, Scanner, check, lists
-from ch_sink.decode.native.library import Keep, Members, Skip, library
+from ch_sink.decode.json.layout import Field, Image, Layout, lists, read_row
+from ch_sink.decode.json.scanned import Block, Refused, Scanner, check, image_members
+from ch_sink.decode.native.library import Keep, library
 from ch_sink.decode.native.scan import Scan
 from ch_sink.decode.parts import Read
 from ch_sink.errors import DecodeError
@@ -28,7 +26,7 @@ from ch_sink.types import Converter
 from ch_sink.types.arrow import INTEGERS, arrow_of
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.connect import of_system
-from ch_sink.types.converter import PerValue, nullable
+from ch_sink.types.converter import PerValue
 from ch_sink.types.scalars import flag, flag_text
 
 
@@ -41,20 +39,18 @@ def flattened(connector: str) -> Flattened:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FlatLayout(Layout):
-    """A layout of rows, with their added fields."""
+    """A layout of rows, whose added fields are found in each group."""
 
-    roles: dict[str, str]
-    """Role → attribute of the row."""
-    aliased: bool
-    """Whether columns of the table hold some of these fields."""
     types: dict[str, Any]
+    """The roles that make up the ``source`` block, with their types."""
     stated: type[msgspec.Struct]
     """Replacement for the ``source`` block."""
     flattened: Flattened
-    fields: Mapping[str, Field]
-    """Added fields that are not columns, by role."""
-    others: tuple[str, ...]
-    """Added fields that are not looked at."""
+
+    def type_of(self, role: str, name: str) -> Any:
+        """The type of an added field: any where it is a column of the table, which knows better."""
+        own = any(column.name == name for column in self.row.columns)
+        return Any if own else self.types.get(role, _DELETED)
 
 
 class Added:
@@ -97,100 +93,34 @@ class Added:
         return out
 
 
-AddedMember = tuple[str, Any, Any, str]
-"""Attribute, type, default and field name of a member of a row's Struct that is not a column."""
-
-
-def _member(role: str, name: str, types: Mapping[str, Any]) -> AddedMember:
-    """The member for an added field that no column holds."""
-    if role == "deleted":
-        return role, str | bool | None | msgspec.UnsetType, msgspec.UNSET, name
-    return role, types.get(role, str | bool | None), None, name
-
-
-class FlatLayouts:
-    """Makes the layouts of flattened rows."""
-
-    def __init__(self, table: TargetTable, policy: Policy, added: Added, *, before: bool) -> None:
-        self._table, self._policy, self._added, self._before = table, policy, added, before
-        self._columns = frozenset(c.name for c in table.source_columns)
-        others = [c.name for c in table.columns if c.name not in self._columns]
-        self._marks = [name for name in others if added.role(name) in ("op", "deleted")]
-        """Added fields with the name of a column that is not filled from the row."""
-
-    def build(self, framed: Framed, connector: str, fields: RowFields | None, numbers: bool) -> FlatLayout:
-        """The layout of rows of this connector (see `RowDecoder`). The payload is ``{"after": row}``."""
-        source = flattened(connector)
-        expected: frozenset[str] | None = None
-        extras: list[str] = []
-        declared = {f.name: f.type for f in framed.schema.fields} if framed.schema is not None else None
-        if declared is not None:
-            names = list(declared)
-            own = {n: t for n, t in declared.items() if n in self._columns or not self._added.is_added(n)}
-            declared = of_system(own, connector)
-        else:
-            assert fields is not None
-            names = [*fields.extras, *sorted(fields.expected), *self._marks]
-            expected = fields.expected if fields.strict else None
-            extras = [n for n in fields.extras if not self._added.is_added(n)]
-        roles = self._added.roles(names)
-        row = read_row(self._table, self._policy.values, source, declared, expected, extras, numbers=numbers)
-        row = self._with_deleted_flag(_reading(row, roles.values()))
-        types = block_types(source)
-        attributes = {row.renamed[attribute]: attribute for attribute, _ in (*row.members, *row.skipped)}
-        at = {role: attributes.get(name, role) for role, name in roles.items()}
-        more = [_member(role, name, types) for role, name in roles.items() if name not in attributes]
-        stated = {role: Field(wire, default, (name,)) for role, wire, default, name in more}
-        # A block has every field; those that were not added get names that cannot occur.
-        more += [(role, wire, None, f"\x7f{role}") for role, wire in types.items() if at.get(role) != role]
-        plain = {name for _, _, _, name in more}
-        others = [n for n in names if self._added.is_added(n) and n not in attributes and n not in plain]
-        more += [(f"o{i}", msgspec.Raw, msgspec.UNSET, name) for i, name in enumerate(others)]
-        after = row.struct("FlatRow", row.present, required=not row.tolerant, forbid=True, more=more)
-        wrapped = msgspec.defstruct("Wrapped", [("after", after)], gc=False)
-        reserved = tuple(found for found in row.reserved if not self._added.is_added(found[0]))
-        row = replace(row, readers=row.columns, reserved=reserved)
-        null = after(**dict.fromkeys(m[0] for m in row.present))
-        block = msgspec.defstruct("Block", [(role, wire, None) for role, wire in types.items()], gc=False)
-        return FlatLayout(
-            connector=connector,
-            source=source,
-            decode=row_decoder(msgspec.json.Decoder(wrapped, float_hook=Decimal).decode, (after,)),
-            row=row,
-            null_row=null,
-            null_before=null,
-            before=self._before,
-            roles=at,
-            aliased=any(at[role] != role for role in at if role in types),
-            types=types,
-            stated=block,
-            flattened=source,
-            fields=stated,
-            others=tuple(others),
-        )
-
-    def _with_deleted_flag(self, row: RowReading) -> RowReading:
-        """The reading with ``__deleted``, a text or a boolean, as 1 or 0 if its column is not text."""
-        column = self._table.column(DELETED)
-        made = deleted_flag(column.type) if column is not None else None
-        if made is None:
-            return row
-        attribute = next((attribute for attribute, field in row.renamed.items() if field == DELETED), None)
-        return replace(
-            row,
-            readers=tuple(replace(r, converter=made) if r.name == DELETED else r for r in row.readers),
-            columns=tuple(replace(r, converter=made) if r.name == DELETED else r for r in row.columns),
-            members=tuple((a, nullable(made.wire)) if a == attribute else (a, wire) for a, wire in row.members),
-            present=tuple((a, nullable(made.wire)) if a == attribute else (a, wire) for a, wire in row.present),
-        )
-
-
-def _reading(row: RowReading, names: Collection[str]) -> RowReading:
-    """The reading without the fields of these names among those that are skipped.
-
-    A table may have its own column ``__deleted``: the engine's column for deletes, or an ALIAS.
-    """
-    return replace(row, skipped=tuple(member for member in row.skipped if row.renamed[member[0]] not in names))
+def flat_layout(
+    table: TargetTable, policy: Policy, added: Added, framed: Framed, connector: str, *, before: bool
+) -> FlatLayout:
+    """The layout of rows of this connector. Raises TableError if a column cannot hold its source type, DecodeError."""
+    source = flattened(connector)
+    every = {f.name: f.type for f in framed.schema.fields} if framed.schema is not None else None
+    columns = frozenset(c.name for c in table.source_columns)
+    declared = None
+    if every is not None:
+        own = {n: t for n, t in every.items() if n in columns or not added.is_added(n)}
+        declared = of_system(own, connector)
+    row = read_row(table, policy.values, source, declared)
+    mark = table.column(DELETED)
+    flag = deleted_flag(mark.type) if mark is not None else None
+    if flag is not None:
+        row = replace(row, columns=tuple(replace(c, converter=flag) if c.name == DELETED else c for c in row.columns))
+    types = block_types(source)
+    return FlatLayout(
+        connector=connector,
+        source=source,
+        decode=msgspec.json.Decoder(Image).decode,
+        row=row if every is None else replace(row, declared=frozenset(every)),
+        before=before,
+        added=added.is_added,
+        types=types,
+        stated=msgspec.defstruct("Block", [(role, wire, None) for role, wire in types.items()], gc=False),
+        flattened=source,
+    )
 
 
 _TRUE = ("true", True)
@@ -200,25 +130,22 @@ _DELETED = str | bool | None
 class Rows(Scanner):
     """Reads flattened rows that state their operation, and of whose added fields none is a column of the table."""
 
-    def __init__(self, native: CDLL, layout: FlatLayout) -> None:
+    def __init__(self, native: CDLL, layout: FlatLayout, names: dict[str, str]) -> None:
         self._flat = layout
-        skipped: dict[str, Any] = dict.fromkeys(layout.others, Skip())
-        skipped |= layout.row.without_column()
-        self._op = (layout.fields["op"].path[0],)
-        self._deleted = layout.fields["deleted"].path if "deleted" in layout.fields else None
-        self._block = {role: layout.fields.get(role, Field(wire, None, ())) for role, wire in layout.types.items()}
-        columns = [c.name for c in layout.row.columns]
-        added = [field.path[0] for field in layout.fields.values()]
-        needed = {*columns, *self._op, *(self._deleted or ())}
-        root = Members(skipped | dict.fromkeys((*columns, *added), Keep()), frozenset(needed), closed=True)
-        super().__init__(native, layout, root)
+        self._op = (names["op"],)
+        self._deleted = (names["deleted"],) if "deleted" in names else ()
+        self._fields = [Field(layout.type_of(role, name), None, (name,)) for role, name in names.items()]
+        paths = {role: (names[role],) if role in names else () for role in layout.types}
+        self._block = {role: Field(wire, None, paths[role]) for role, wire in layout.types.items()}
+        root = image_members(layout, dict.fromkeys(names.values(), Keep()))
+        super().__init__(native, layout, replace(root, required=root.required.union(self._op, self._deleted)))
 
     def _read(self, found: Scan, payloads: list[bytes], places: Sequence[int]) -> Read:
         slots = found.program.slots
         op = found.letters(slots[self._op])
         if op is None:
             raise Refused
-        if self._deleted is not None:
+        if self._deleted:
             marks = found.distinct(slots[self._deleted], lists(_DELETED))
             if marks is None:
                 raise Refused
@@ -226,7 +153,7 @@ class Rows(Scanner):
             op = np.where(deleted, np.uint8(Op.DELETE), op)
         if not IS_ROW[op].all():
             raise Refused
-        check(found, self._flat.fields.values())
+        check(found, self._fields)
         part = meta(self._flat.connector, self._flat.source, Block(found, self._block, self._flat.stated), op, places)
         needed = NEEDS_AFTER[op]
         is_row = self._after(found, part, (), None if needed.all() else needed)
@@ -237,14 +164,13 @@ class Rows(Scanner):
         return Read(part, {}, self._unknown(found, part, (), is_row, payloads))
 
 
-def row_scanner(layout: FlatLayout) -> Rows | None:
-    """The scanner of a layout's rows; None if there is none."""
-    native = library()
-    if native is None or layout.row.tolerant or layout.aliased or "op" not in layout.fields:
+def row_scanner(layout: FlatLayout, roles: tuple[tuple[str, str], ...]) -> Rows | None:
+    """The scanner of a layout's rows with these added fields; None if there is none."""
+    native, names = library(), dict(roles)
+    if native is None or "op" not in names or "event_ts_ms" in names:
         return None
-    if "event_ts_ms" in layout.roles or ("deleted" in layout.roles) != ("deleted" in layout.fields):
-        return None
-    return Rows(native, layout)
+    columns = {column.name for column in layout.row.columns}
+    return None if columns & set(names.values()) else Rows(native, layout, names)
 
 
 _BLOCK: dict[str, Any] = {

@@ -1,9 +1,9 @@
 """Reads flattened rows (the JSON after ``ExtractNewRecordState``) with the reader of row images."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import attrgetter
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -12,9 +12,15 @@ import numpy as np
 from ch_sink.decode.event_form import Form, Forms, OtherForm
 from ch_sink.decode.framing import Framed
 from ch_sink.decode.json.columns import to_columns
-from ch_sink.decode.json.flat_layout import Added, FlatLayout, FlatLayouts, HeaderFields, flat_connector, row_scanner
-from ch_sink.decode.json.layout import KEPT, Layout
-from ch_sink.decode.json.reader import FIRST, RowDecoder, declared_unknown
+from ch_sink.decode.json.flat_layout import (
+    Added,
+    FlatLayout,
+    HeaderFields,
+    flat_connector,
+    flat_layout,
+    row_scanner,
+)
+from ch_sink.decode.json.layout import KEPT, Image, literals, texts_of
 from ch_sink.decode.parts import UNREADABLE, Fault, Part, Read, as_places
 from ch_sink.errors import DecodeError, StreamFailed
 from ch_sink.model.change import Headers
@@ -26,27 +32,31 @@ _OLD_KEY = "__debezium.oldkey"
 _TRUE = ("true", True, b"true")
 _NO_TEXTS: dict[str, bytes] = {}
 _INITIAL = frozenset((True, "true", "first", "last", "first_in_data_collection", "last_in_data_collection"))
-_names = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_names = msgspec.json.Decoder(Image)
 
 
 class _Event(msgspec.Struct, gc=False):
     """A row change, as the reader of envelopes returns it."""
 
     op: str
-    after: Any
-    before: Any
+    after: Image | None
+    before: Image | None
     source: Any
 
 
 class FlatReader:
-    """Decodes groups of flattened rows, each wrapped in an envelope."""
+    """Decodes groups of flattened rows."""
 
     def __init__(self, table: TargetTable, policy: Policy, forms: Forms, *, before: bool) -> None:
         self._policy, self._forms = policy, forms
-        self._added = Added(policy.events.fields_prefix, frozenset(c.name for c in table.source_columns))
-        self._headers = HeaderFields(policy.events.headers_prefix)
+        added = Added(policy.events.fields_prefix, frozenset(c.name for c in table.source_columns))
+        self._added, self._headers = added, HeaderFields(policy.events.headers_prefix)
         self._scanner = lru_cache(KEPT)(row_scanner)
-        self._rows = RowDecoder(table, FlatLayouts(table, policy, self._added, before=before).build)
+
+        def build(framed: Framed, connector: str) -> FlatLayout:
+            return flat_layout(table, policy, added, framed, connector, before=before)
+
+        self._layout = lru_cache(KEPT)(build)
 
     def read(
         self,
@@ -62,114 +72,129 @@ class FlatReader:
         upsert. StreamFailed: ``version.strategy: source_position`` is set and the events do not state their positions.
         """
         texts = list(map(self._headers.texts, headers)) if any(headers) else [_NO_TEXTS] * len(headers)
-        names: dict[str, msgspec.Raw] = {}
+        names: Image = {}
         with contextlib.suppress(*UNREADABLE):
             names = _names.decode(payloads[0])
-            if framed.schema is None and self._forms.of_names(names) is not Form.FLATTENED:
-                raise OtherForm
+            self._expect_rows(framed, [names])
         connector = self._connector(framed, names, texts[0], connector)
         try:
-            return self._read(framed, payloads, places, headers, texts, connector)
+            layout = self._layout(framed, connector)
+        except DecodeError as error:
+            raise Fault(error.message) from error
+        try:
+            roles = self._roles(framed, names)
+            scanned = self._scanned(layout, roles, payloads, places, texts) if not any(texts) else None
+            return scanned or self._read(layout, framed, payloads, places, headers, texts)
         except Fault as fault:
-            fault.unknown = declared_unknown(self._rows, framed, connector)
+            fault.unknown = layout.row.unknown
             raise
 
     def _read(
         self,
+        layout: FlatLayout,
         framed: Framed,
         payloads: list[bytes],
         places: Sequence[int],
         headers: Sequence[Headers | None],
         texts: list[dict[str, bytes]],
-        connector: str,
     ) -> Read:
-        def only_rows() -> None:
-            if any(self._forms.of_payload(payload) is not Form.FLATTENED for payload in payloads):
-                raise OtherForm
-
-        chosen = self._rows.choose(framed, [_wrapped(payload) for payload in payloads[:FIRST]], connector)
-        scanned = self._scanned(chosen[0], payloads, places, texts) if not any(texts) else None
-        if scanned is not None:
-            return scanned
-        wrapped = list(map(_wrapped, payloads))
         try:
-            layout, rows = self._rows.decode(framed, wrapped, connector, chosen=chosen, before_lenient=only_rows)
+            images: list[Image] = layout.decoded(payloads)
+            self._expect_rows(framed, set(map(tuple, images)))
+            roles = self._roles(framed, dict.fromkeys(chain.from_iterable(images)))
+            stated = {
+                role: literals(name, layout.type_of(role, name), texts_of(images, name)) for role, name in roles.items()
+            }
         except Fault as fault:
             fault.suspects = [places[i] for i in fault.suspects]
             raise
-        assert isinstance(layout, FlatLayout)
-        images = [row.after for row in rows]
-        blocks = self._blocks(layout, images, texts, places)
-        self._demand_positions(layout, texts)
+        self._demand_positions(layout, roles, texts)
+        blocks = self._blocks(layout, roles, stated, texts, places)
         events = []
-        for image, block, text, found, place in zip(images, blocks, texts, headers, places, strict=True):
+        for i, (image, block, place) in enumerate(zip(images, blocks, places, strict=True)):
             try:
-                events.append(self._event(layout, image, block, text, found))
+                op = self._operation(stated, i, block, texts[i], headers[i])
             except DecodeError as error:
                 raise Fault(error.message, suspects=[place]) from error
+            events.append(_Event("d", None, image, block) if op == "d" else _Event(op, image, None, block))
         read = to_columns(layout, events, payloads, places)
-        _mark_null_values(read.part, layout, images, texts, places)
+        _mark_null_values(read.part, layout, roles.get("deleted"), images, texts, places)
         return read
+
+    def _roles(self, framed: Framed, names: Iterable[str]) -> dict[str, str]:
+        """What added fields state: those of the schema, else of rows with these names."""
+        return self._added.roles(names if framed.schema is None else [f.name for f in framed.schema.fields])
+
+    def _expect_rows(self, framed: Framed, rows: Iterable[Iterable[str]]) -> None:
+        """Raises OtherForm if one of these is not a row by its names: without a schema each is judged by itself."""
+        if framed.schema is None and any(self._forms.of_names(list(names)) is not Form.FLATTENED for names in rows):
+            raise OtherForm
 
     def _scanned(
-        self, layout: Layout, payloads: list[bytes], places: Sequence[int], texts: list[dict[str, bytes]]
+        self,
+        layout: FlatLayout,
+        roles: dict[str, str],
+        payloads: list[bytes],
+        places: Sequence[int],
+        texts: list[dict[str, bytes]],
     ) -> Read | None:
         """What the compiled scanner reads; None if the rows have to be decoded by their layout."""
-        assert isinstance(layout, FlatLayout)
-        scanner = self._scanner(layout)
+        scanner = self._scanner(layout, tuple(roles.items()))
         read = scanner.read(payloads, places) if scanner is not None else None
         if read is not None:
-            self._demand_positions(layout, texts)
-            if "deleted" not in layout.roles:
-                _mark_null_values(read.part, layout, [], texts, places)
+            self._demand_positions(layout, roles, texts)
+            if "deleted" not in roles:
+                _mark_null_values(read.part, layout, None, [], texts, places)
         return read
 
-    def _event(
-        self, flat: FlatLayout, image: Any, block: Any, texts: dict[str, bytes], headers: Headers | None
-    ) -> _Event:
-        given = getattr(image, flat.roles["op"]) if "op" in flat.roles else None
+    def _operation(
+        self, stated: dict[str, list[Any]], i: int, block: Any, texts: dict[str, bytes], headers: Headers | None
+    ) -> str:
+        given = stated["op"][i] if "op" in stated else None
         if not isinstance(given, str):
             given = self._headers.values(texts, {"op": str}).get("op")
-        marked = getattr(image, flat.roles["deleted"]) if "deleted" in flat.roles else None
-        if marked in _TRUE or given == "d":
-            return _Event("d", None, image, block)
-        if given is None:
-            created = any(name == _OLD_KEY for name, _ in headers or ())
-            given = "c" if created else "r" if block.snapshot in _INITIAL else "u"
-        return _Event(given, image, None, block)
+        if "deleted" in stated and stated["deleted"][i] in _TRUE:
+            return "d"
+        if given is not None:
+            return str(given)
+        created = any(name == _OLD_KEY for name, _ in headers or ())
+        return "c" if created else "r" if block.snapshot in _INITIAL else "u"
 
     def _blocks(
-        self, flat: FlatLayout, images: list[Any], texts: list[dict[str, bytes]], places: Sequence[int]
+        self,
+        layout: FlatLayout,
+        roles: dict[str, str],
+        stated: dict[str, list[Any]],
+        texts: list[dict[str, bytes]],
+        places: Sequence[int],
     ) -> list[Any]:
-        """Each event's replacement for ``source``: the row itself, unless headers or columns state some of it."""
-        if not flat.aliased and not any(texts) and "event_ts_ms" not in flat.roles:
-            return images
+        """The replacements for ``source``; without a source time they get the connector's. Raises Fault."""
+        nothing = [None] * len(places)
+        rows = zip(*(stated.get(role, nothing) for role in layout.types), strict=True)
+        typed = all(layout.type_of(role, name) is not Any for role, name in roles.items())
+        if typed and not any(texts) and "event_ts_ms" not in stated:
+            return [layout.stated(*row) for row in rows]
         out = []
-        for image, found, place in zip(images, texts, places, strict=True):
-            fields = {role: getattr(image, at) for role, at in flat.roles.items() if role in flat.types}
-            fields = {role: value for role, value in fields.items() if value is not None and value is not msgspec.UNSET}
+        for row, found, place in zip(rows, texts, places, strict=True):
+            own = {role: value for role, value in zip(layout.types, row, strict=True) if value is not None}
             try:
-                out.append(self.block(flat.stated, {**self._headers.values(found, flat.types), **fields}))
+                fields = {**self._headers.values(found, layout.types), **own}
+                event_time = fields.pop("event_ts_ms", None)
+                fields.setdefault("ts_ms", event_time)
+                out.append(msgspec.convert(fields, layout.stated, strict=False))
             except (DecodeError, msgspec.ValidationError) as error:
                 raise Fault(str(error), "position", suspects=[place]) from error
         return out
 
-    @staticmethod
-    def block(kind: type[msgspec.Struct], stated: dict[str, Any]) -> Any:
-        """A ``source`` block; without a source time it gets the connector's."""
-        event_time = stated.pop("event_ts_ms", None)
-        stated.setdefault("ts_ms", event_time)
-        return msgspec.convert(stated, kind, strict=False)
-
-    def _demand_positions(self, flat: FlatLayout, texts: list[dict[str, bytes]]) -> None:
+    def _demand_positions(self, layout: FlatLayout, roles: dict[str, str], texts: list[dict[str, bytes]]) -> None:
         if self._policy.versions.strategy != "source_position":
             return
-        needed = set(flat.flattened.fields) - flat.roles.keys()
-        if flat.flattened.fields and all(needed <= found.keys() for found in texts):
+        needed = set(layout.flattened.fields) - roles.keys()
+        if layout.flattened.fields and all(needed <= found.keys() for found in texts):
             return
         raise missing_position(sorted(needed))
 
-    def _connector(self, framed: Framed, found: dict[str, msgspec.Raw], texts: dict[str, bytes], known: str) -> str:
+    def _connector(self, framed: Framed, found: Image, texts: dict[str, bytes], known: str) -> str:
         """The source system of the rows: by an added field, else by the added position fields."""
         names = [f.name for f in framed.schema.fields] if framed.schema is not None else ()
         roles = self._added.roles([*names, *found])
@@ -185,22 +210,24 @@ class FlatReader:
         return known if connector == FLATTENED and known else connector
 
 
-def _wrapped(payload: bytes) -> bytes:
-    return b'{"after":' + payload + b"}"
-
-
 def _mark_null_values(
-    part: Part, layout: FlatLayout, images: list[Any], texts: list[dict[str, bytes]], places: Sequence[int]
+    part: Part,
+    layout: FlatLayout,
+    deleted: str | None,
+    images: list[Image],
+    texts: list[dict[str, bytes]],
+    places: Sequence[int],
 ) -> None:
-    """Record which rows make a later null value a delete: those without a deleted mark, true or false."""
-    deleted = layout.roles.get("deleted")
+    """Record which rows make a later null value a delete: those without a deleted mark, true or false.
+
+    ``deleted``: the mark's field, None if no row has one.
+    """
     if deleted is None:
         says = np.ones(len(texts), dtype=np.bool_)
     else:
-        unset, marks = msgspec.UNSET, list(map(attrgetter(deleted), images))
-        if msgspec.UnsetType not in set(map(type, marks)):
+        says = np.array([deleted not in image for image in images], dtype=np.bool_)
+        if not says.any():
             return
-        says = np.array([mark is unset for mark in marks], dtype=np.bool_)
     needed = set(layout.flattened.fields)
     incomplete = np.array([not needed <= found.keys() for found in texts], dtype=np.bool_)
     own = np.searchsorted(as_places(places), part.source_index)

@@ -1,21 +1,19 @@
-"""How the payloads of one shape are decoded: typed Structs made for the table, and a converter for each column.
+"""How the payloads of one shape are decoded: event Structs, fields as texts, converters of columns.
 
-msgspec compares field names without unescaping them and refuses to make a Struct with a name that has a quote, a
-backslash or a control character. A payload whose row images may have one is rewritten before it is decoded: each of
-these names becomes its alias. Tables without such names skip this step.
+The fields of a row stay texts until a column takes them: its values from many rows are decoded as one list.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from operator import attrgetter
+from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
 from typing import Any, Literal, Protocol
 
 import msgspec
 
-from ch_sink.decode.native.library import Keep, Skip
-from ch_sink.decode.parts import UNREADABLE, Part
+from ch_sink.decode.parts import UNREADABLE, Fault, Part, fails
 from ch_sink.decode.unknown_columns import declared_unknown, never_null
 from ch_sink.model.change import UnknownColumn
 from ch_sink.sources import NoBlock, Source, source_for
@@ -27,6 +25,8 @@ from ch_sink.types.converter import nullable
 
 KEPT = 256
 """Layouts that are remembered."""
+Image = dict[str, msgspec.Raw]
+"""A row image or a key: each field's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,77 +53,35 @@ class Images(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ColumnReader:
-    """One column of the target: its attribute in the row's Struct, and its converter."""
+    """One column of the target, which has its field's name, and its converter."""
 
     name: str
-    get: Callable[[Any], Any]
     converter: Converter
     never_null: UnknownColumn | None = None
     """The report for a null in a schemaless column whose comment states NOT NULL."""
-
-    def values(self, rows: list[Any]) -> list[Any]:
-        """The column's literals in these rows."""
-        return list(map(self.get, rows))
-
-
-Member = tuple[str, Any]
-"""Attribute of a row's Struct, and its type."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
     """How the fields of a row image are read, whether before or after image or flattened row."""
 
-    readers: tuple[ColumnReader, ...] = ()
-    """All columns that a row image may have, those of before images too …"""
     columns: tuple[ColumnReader, ...] = ()
-    """… and those that the after images of this shape have."""
-    members: tuple[Member, ...] = ()
-    present: tuple[Member, ...] = ()
-    skipped: tuple[Member, ...] = ()
-    renamed: dict[str, str] = field(default_factory=dict)
-    """Attribute → field."""
+    """Columns that a row image may have."""
     missing: tuple[str, ...] = ()
-    """Source columns of the target that no row of the shape has."""
-    tolerant: bool = True
-    """Columns may be UNSET: the field was absent."""
+    """Source columns of the target that the schema does not declare."""
+    declared: frozenset[str] | None = None
+    """The fields that the schema declares: an after image has no others, and those that are columns; None without."""
     unknown: tuple[UnknownColumn, ...] = ()
     """Fields of the schema that the target lacks or has with an older type; without offset."""
-    extras: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
-    """The same for schemaless rows, with their attributes (UNSET where the row has no such field)."""
-    reserved: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
-    """Columns that the sink fills itself, which a schemaless row may have too, with their attributes."""
+    known: frozenset[str] = frozenset()
+    """Fields of schemaless rows of which nothing is to report."""
+    reserved: frozenset[str] = frozenset()
+    """Columns that the sink fills itself; a row may have them, too."""
 
-    def without_column(self) -> dict[str, Keep | Skip]:
-        """The fields that become no column; kept, if their values are looked at all the same."""
-        reported = {name for name, _ in (*self.extras, *self.reserved)}
-        ignored = (self.renamed[attribute] for attribute, _ in self.skipped)
-        return {name: Keep() if name in reported else Skip() for name in ignored}
 
-    def struct(
-        self, name: str, members: Sequence[Member], *, required: bool, forbid: bool, more: Sequence[Any] = ()
-    ) -> type[msgspec.Struct]:
-        """A Struct of the row image. Optional members default to UNSET (after) or None (before).
-
-        ``more``: further members with their types, defaults and field names.
-        """
-        absent: Any = msgspec.UNSET if forbid else None
-        columns: list[Any] = [
-            (attribute, wire)
-            if required
-            else (attribute, wire if wire is Any or wire is msgspec.Raw else wire | msgspec.UnsetType, absent)
-            for attribute, wire in members
-        ]
-        skipped = [(attribute, wire, msgspec.UNSET) for attribute, wire in self.skipped]
-        renamed = {attribute: self.renamed[attribute] for attribute, _ in [*members, *self.skipped]}
-        renamed |= {attribute: field for attribute, _, _, field in more}
-        return msgspec.defstruct(
-            name,
-            [*columns, *skipped, *[(attribute, wire, default) for attribute, wire, default, _ in more]],
-            rename={attribute: alias(field) for attribute, field in renamed.items()},
-            forbid_unknown_fields=forbid,
-            gc=False,
-        )
+def _never(name: str) -> bool:
+    del name
+    return False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,17 +92,30 @@ class Layout:
     source: Source
     """`Other` without a name while the connector is unknown."""
     decode: Callable[[bytes], Any]
-    """Payload to envelope Struct. Raises msgspec's errors."""
+    """Payload to envelope Struct (a flattened row: to its fields). Raises msgspec's errors."""
     row: RowReading
-    null_row: Any
-    """A row whose columns are all null."""
-    null_before: Any
     before: bool
     """The before image is decoded like the after image."""
     block: type[msgspec.Struct] | None = None
-    """The ``source`` block's Struct; None if the compiled scanner cannot read such payloads."""
+    """The ``source`` block's Struct."""
     images: Images | None = None
     """Fills the columns if the row images are documents; ``row`` is empty then."""
+    added: Callable[[str], bool] = _never
+    """Whether flattening added a field of this name."""
+
+    def decoded(self, payloads: Sequence[bytes]) -> list[Any]:
+        """What `decode` makes of each. Raises Fault, whose suspects are places in ``payloads``."""
+        try:
+            return list(map(self.decode, payloads))
+        except UNREADABLE as error:
+            text = "the JSON is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            if not isinstance(error, msgspec.ValidationError | RecursionError):
+                text = f"not the JSON of a change event: {text}"
+            raise Fault(text, suspects=failing(self.decode, payloads)) from error
+
+    def reports(self, name: str) -> bool:
+        """Whether a field of a schemaless row is reported: it may become a column, or the sink fills that itself."""
+        return name not in self.row.known and not self.added(name)
 
 
 def row_fields(schema: SourceType | None, connector: str) -> dict[str, SourceType] | None:
@@ -162,39 +133,29 @@ def row_fields(schema: SourceType | None, connector: str) -> dict[str, SourceTyp
 
 
 def build_layout(
-    table: TargetTable,
-    policy: ValuePolicy,
-    connector: str,
-    *,
-    schema: SourceType | None,
-    before: bool,
-    expected: frozenset[str] | None = None,
-    extras: Sequence[str] = (),
-    numbers: bool = False,
+    table: TargetTable, policy: ValuePolicy, connector: str, *, schema: SourceType | None, before: bool
 ) -> Layout:
-    """The layout of a schema, or of schemaless rows.
-
-    ``expected``: the fields that every schemaless row has, neither more nor less; None for a tolerant layout
-    in which any may be absent and the fields ``extras``, unknown to the table, may occur. ``before``: whether
-    the before image is decoded. ``numbers``: decimals are JSON numbers.
+    """The layout of a schema, or of schemaless rows. ``before``: whether the before image is decoded.
 
     Raises TableError if a column cannot hold its source type, DecodeError for an unknown connector.
     """
     source = source_for(connector)
-    row = read_row(table, policy, source, row_fields(schema, connector), expected, extras, numbers=numbers)
-    after = row.struct("Row", row.present, required=not row.tolerant, forbid=True)
-    image = row.struct("BeforeRow", row.members, required=False, forbid=False)
     block = source_block(connector, source)
-    envelope = _envelope(after, image if before else NoBlock, block)
-    # Numbers without a type keep their digits.
-    decode = row_decoder(msgspec.json.Decoder(envelope, float_hook=Decimal).decode, (after, image))
+    envelope = msgspec.defstruct(
+        "Envelope",
+        [
+            ("op", str, ""),
+            ("after", Image | None, None),
+            ("before", (Image if before else NoBlock) | None, None),
+            ("source", block | None, None),
+        ],
+        gc=False,
+    )
     return Layout(
         connector=connector,
         source=source,
-        decode=decode,
-        row=row,
-        null_row=after(**dict.fromkeys(m[0] for m in row.present)),
-        null_before=image(**dict.fromkeys(m[0] for m in row.members)),
+        decode=msgspec.json.Decoder(envelope).decode,
+        row=read_row(table, policy, source, row_fields(schema, connector)),
         before=before,
         block=block,
     )
@@ -213,135 +174,84 @@ def source_block(connector: str, source: Source) -> type[msgspec.Struct]:
     return msgspec.defstruct("SourceBlock", fixed, bases=(source.wire,), gc=False, kw_only=True)
 
 
-def _envelope(row: Any, before: Any, block: Any) -> type[msgspec.Struct]:
-    return msgspec.defstruct(
-        "Envelope",
-        [("op", str, ""), ("after", row | None, None), ("before", before | None, None), ("source", block | None, None)],
-        gc=False,
-    )
-
-
 def read_row(
-    table: TargetTable,
-    policy: ValuePolicy,
-    source: Source,
-    declared: dict[str, SourceType] | None,
-    expected: frozenset[str] | None,
-    extras: Sequence[str],
-    *,
-    numbers: bool,
+    table: TargetTable, policy: ValuePolicy, source: Source, declared: dict[str, SourceType] | None
 ) -> RowReading:
     """How the rows of a shape are read: with the ``declared`` fields, or schemaless.
 
-    ``expected`` and ``extras``: see ``build_layout``. ``numbers``: decimals are JSON numbers.
-
     Raises TableError if a column cannot hold its source type.
     """
-    present = declared.keys() if declared is not None else expected
     readers: list[ColumnReader] = []
-    members: list[Member] = []
-    renamed: dict[str, str] = {}
     missing: list[str] = []
     for column in table.source_columns:
-        # The before image of a schemaless row may have any column, whichever the last after images had.
-        if present is not None and column.name not in present:
+        if declared is not None and column.name not in declared:
             missing.append(column.name)
-            if declared is not None:
-                continue
+            continue
         made = converter(
             declared[column.name] if declared is not None else None,
             column,
             encoding="json",
             policy=policy,
             omits=source.omits_values,
-            numbers=numbers,
             years=table.years,
         )
-        attribute = f"f{len(readers)}"
-        renamed[attribute] = column.name
-        members.append((attribute, nullable(made.wire)))
-        strict = never_null(table, column) if declared is None else None
-        readers.append(ColumnReader(column.name, attrgetter(attribute), made, strict))
-    skipped = {f"x{i}": name for i, name in enumerate(_without_column(table, declared, extras))}
-    renamed |= skipped
-    attributes = {} if declared is not None else {field: attribute for attribute, field in renamed.items()}
+        readers.append(ColumnReader(column.name, made, never_null(table, column) if declared is None else None))
     return RowReading(
-        readers=tuple(readers),
-        columns=tuple(r for r in readers if r.name not in missing),
-        members=tuple(members),
-        present=tuple(m for m in members if renamed[m[0]] not in missing),
-        skipped=tuple((attribute, msgspec.Raw) for attribute in skipped),
-        renamed=renamed,
+        columns=tuple(readers),
         missing=tuple(missing),
-        tolerant=declared is None and expected is None,
+        declared=None if declared is None else frozenset(declared),
         unknown=() if declared is None else declared_unknown(table, declared),
-        extras=tuple((n, attrgetter(attributes[n])) for n in extras if n not in table.system_columns and attributes),
-        reserved=tuple((n, attrgetter(attributes[n])) for n in table.system_columns if n in attributes),
+        known=frozenset(c.name for c in table.columns) - table.system_columns,
+        reserved=table.system_columns,
     )
 
 
-def _without_column(table: TargetTable, declared: dict[str, SourceType] | None, extras: Sequence[str]) -> Iterator[str]:
-    """Fields that become no column: those that the table lacks, and those that the source does not fill."""
-    own, filled = {c.name for c in table.columns}, {c.name for c in table.source_columns}
-    yield from extras if declared is None else (name for name in declared if name not in own)
-    yield from (c.name for c in table.columns if c.name not in filled)
+@lru_cache(1024)
+def lists(wire: Any) -> msgspec.json.Decoder[list[Any]]:
+    """A decoder of lists of a literal. Numbers without a type keep their digits."""
+    return msgspec.json.Decoder(list[wire], float_hook=Decimal)
 
 
-_UNFIT = re.compile(r'["\\\x00-\x1f]')
-_MARK = "\x7f"
-_PRIVATE = 0xF000
-"""First of the private-use characters that replace the unsupported ones, after the mark."""
-_TO_ALIAS = {code: _PRIVATE + code for code in (*range(32), ord('"'), ord("\\"))}
-_FROM_ALIAS = {private: code for code, private in _TO_ALIAS.items()}
-_ALIASES = re.compile("|".join(map(chr, _FROM_ALIAS)))
-_IMAGES = ("before", "after")
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+class _Nothing(Image):
+    """The image of a row that is not there: each field is null."""
+
+    def __missing__(self, name: str) -> msgspec.Raw:
+        return _NULL
 
 
-def alias(name: str) -> str:
-    """The name by which a field is decoded: its own, unless msgspec cannot look that up."""
-    return _MARK + name.translate(_TO_ALIAS) if _UNFIT.search(name) else name
+_NULL = msgspec.Raw(b"null")
+NOTHING = _Nothing()
 
 
-def with_names(text: str) -> str:
-    """A decoder's message with aliases replaced by the fields' own names."""
-    return text.replace(_MARK, "").translate(_FROM_ALIAS) if _MARK in text and _ALIASES.search(text) else text
-
-
-def row_decoder(decode: Callable[[bytes], Any], images: Iterable[type[msgspec.Struct]]) -> Callable[[bytes], Any]:
-    """A decoder of envelopes whose row images are these Structs, some of whose fields may have aliases."""
-    if not any(_has_alias(image) for image in images):
-        return decode
-    return lambda payload: decode(_with_aliases(payload))
-
-
-def object_decoder(decode: Callable[[bytes], Any], struct: type[msgspec.Struct]) -> Callable[[bytes], Any]:
-    """A decoder of JSON objects of this Struct, some of whose fields may have aliases."""
-    if not _has_alias(struct):
-        return decode
-    return lambda payload: decode(_object(payload))
-
-
-def _has_alias(struct: type[msgspec.Struct]) -> bool:
-    return any(name.startswith(_MARK) and _ALIASES.search(name) for name in struct.__struct_encode_fields__)
-
-
-def _with_aliases(payload: bytes) -> bytes:
-    def images(members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        return {name: msgspec.Raw(_object(bytes(raw))) if name in _IMAGES else raw for name, raw in members.items()}
-
-    return _rewritten(payload, images)
-
-
-def _object(payload: bytes) -> bytes:
-    return _rewritten(payload, lambda members: {alias(name): raw for name, raw in members.items()})
-
-
-def _rewritten(payload: bytes, change: Callable[[dict[str, msgspec.Raw]], dict[str, msgspec.Raw]]) -> bytes:
-    if b"\\" not in payload:
-        return payload  # JSON writes each of these characters with a backslash
+def texts_of(images: Iterable[Image], name: str) -> list[Any]:
+    """A field's texts, None where an image lacks it."""
     try:
-        members = _fields.decode(payload)
-    except UNREADABLE:
-        return payload  # the typed decoder says what is wrong
-    return msgspec.json.encode(change(members))
+        return list(map(itemgetter(name), images))
+    except KeyError:
+        return [image.get(name) for image in images]
+
+
+def literals(name: str, wire: Any, texts: Sequence[msgspec.Raw | None]) -> list[Any]:
+    """The values of a column from their texts, None for no text. Raises Fault, whose suspects are their places."""
+    decode = lists(nullable(wire)).decode
+    given: Sequence[Any] = texts if None not in texts else [b"null" if text is None else text for text in texts]
+    try:
+        return decode(b"[" + b",".join(given) + b"]")
+    except UNREADABLE as error:
+        suspects = failing(lambda text: decode(b"[" + bytes(text) + b"]"), given)
+        try:
+            decode(b"[" + bytes(given[suspects[0]]) + b"]")
+        except UNREADABLE as one:
+            reason = str(one).replace(" - at `$[0]`", "").replace("`$[0]", "`$")
+            raise Fault(f"column {name!r}: {reason}", column=name, suspects=suspects) from error
+        raise
+
+
+def failing(function: Callable[[Any], Any], values: Sequence[Any]) -> list[int]:
+    """The places of the values that a function refuses."""
+    return [i for i, value in enumerate(values) if fails(function, value)]
+
+
+def others(images: Iterable[Image], names: frozenset[str]) -> bool:
+    """Whether any of the images has a field that is not among these."""
+    return not names.issuperset(chain.from_iterable(images))

@@ -8,8 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ctypes import CDLL
-from decimal import Decimal
-from functools import lru_cache
 from types import NoneType
 from typing import Any, TypeVar, get_args
 
@@ -18,9 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, UNCONVERTED, add_column, meta, unknown_columns
-from ch_sink.decode.json.layout import Field, Layout
-from ch_sink.decode.native.library import Keep, Members, Program, joined, library, program
+from ch_sink.decode.json.columns import (
+    IS_ROW,
+    MOST_UNKNOWN,
+    NEEDS_AFTER,
+    UNCONVERTED,
+    Reported,
+    add_column,
+    meta,
+    unknown_columns,
+)
+from ch_sink.decode.json.layout import Field, Layout, lists
+from ch_sink.decode.native.library import Keep, Member, Members, Program, Skip, joined, library, program
 from ch_sink.decode.native.scan import (
     FEWEST,
     FLAGS,
@@ -52,12 +59,6 @@ T = TypeVar("T")
 
 class Refused(Exception):
     """The payloads have to be decoded by the layout."""
-
-
-@lru_cache(1024)
-def lists(wire: Any) -> msgspec.json.Decoder[list[Any]]:
-    """A decoder of lists of a literal. Numbers without a type keep their digits."""
-    return msgspec.json.Decoder(list[wire], float_hook=Decimal)
 
 
 class Programs:
@@ -123,47 +124,63 @@ class Scanner(ABC):
         ``kept``: the events whose image is not null by this alone; None for all.
         """
         needed: Mask = NEEDS_AFTER[part.op]
-        for column in self._layout.row.columns:
-            add_column(part, column.name, column_of(found, (*image, column.name), column.converter, kept))
-        for name in self._layout.row.missing:
+        slots, row = found.program.slots, self._layout.row
+        for column in row.columns:
+            path = (*image, column.name)
+            add_column(part, column.name, column_of(found, path, column.converter, kept))
+            if path not in slots and needed.any():
+                part.absent[column.name] = needed.copy()
+        for name in row.missing:
             part.absent[name] = needed.copy()
         return None if needed.all() else needed
 
     def _befores(self, found: Scan, part: Part, image: tuple[str, ...], kept: Mask | None) -> None:
         """Fill in the before images, if they are decoded; ``kept`` as for after images."""
-        layout = self._layout
-        if not layout.before:
+        if not self._layout.before:
             return
-        part.before = {c.name: column_of(found, (*image, c.name), c.converter, kept).array for c in layout.row.readers}
-        present = {c.name for c in layout.row.readers}
-        part.absent_before = {n: part.has_before.copy() for n in layout.row.missing if n not in present}
+        slots, row = found.program.slots, self._layout.row
+        part.before = {c.name: column_of(found, (*image, c.name), c.converter, kept).array for c in row.columns}
+        lacking = [c.name for c in row.columns if (*image, c.name) not in slots]
+        part.absent_before = {name: part.has_before.copy() for name in (*lacking, *row.missing)}
 
     def _unknown(
         self, found: Scan, part: Part, image: tuple[str, ...], is_row: Mask | None, payloads: list[bytes]
     ) -> list[tuple[int, UnknownColumn]]:
-        def values(name: str) -> list[Any]:
-            slot = found.program.slots.get((*image, name))
-            if slot is None:
-                return [msgspec.UNSET] * found.count
-            read = found.literals(slot, lists(msgspec.Raw))
-            if is_row is None:
-                return read
-            return [value if row else msgspec.UNSET for value, row in zip(read, is_row.tolist(), strict=True)]
+        reported: Reported = {}
+        for path, slot in found.program.slots.items():
+            if path[:-1] != image or not self._layout.reports(path[-1]) or self._layout.row.declared is not None:
+                continue
+            texts = found.literals(slot, lists(msgspec.Raw))
+            first = 0 if is_row is None else int(np.argmax(is_row))
+            if is_row is not None:
+                texts = [text for text, row in zip(texts, is_row.tolist(), strict=True) if row]
+            if texts:
+                reported[path[-1]] = (first, texts)
+        if len(reported) > MOST_UNKNOWN:
+            raise Refused
+        return unknown_columns(self._layout, is_row, part, reported, payloads)
 
-        return unknown_columns(self._layout, is_row, part, values, payloads)
+
+def image_members(layout: Layout, others: dict[str, Member]) -> Members:
+    """A row image; ``others``: how fields are read that are neither columns nor reported."""
+    row = layout.row
+    columns: dict[str, Member] = {c.name: Keep() for c in row.columns}
+    skip = Skip()
+    if row.declared is not None:
+        return Members(dict[str, Member].fromkeys(row.declared, skip) | others | columns, frozenset(columns), None)
+    return Members(dict[str, Member].fromkeys(row.known, skip) | others | columns, frozenset(), Keep())
 
 
 class Envelopes(Scanner):
     """Reads change events."""
 
     def __init__(self, native: CDLL, layout: Layout, block: type[msgspec.Struct]) -> None:
-        after = layout.row.without_column() | {c.name: Keep() for c in layout.row.columns}
-        before = {c.name: Keep() for c in layout.row.readers} if layout.before else {}
+        before = {c.name: Keep() for c in layout.row.columns} if layout.before else {}
         self._fields, self._block = block_fields(block), block
         root = Members(
             {
                 "op": Keep(),
-                "after": Members(after, frozenset(c.name for c in layout.row.columns), closed=True),
+                "after": image_members(layout, {}),
                 "before": Members(before) if layout.before else Keep(),
                 "source": block_members(self._fields, layout.connector),
             },
@@ -277,6 +294,6 @@ def block_members(fields: Iterable[str], connector: str) -> Members:
 def scanner(layout: Layout) -> Scanner | None:
     """The scanner of a layout's payloads; None if there is none."""
     native = library()
-    if native is None or layout.block is None or layout.row.tolerant or not layout.connector:
+    if native is None or layout.block is None or not layout.connector:
         return None
     return Envelopes(native, layout, layout.block)

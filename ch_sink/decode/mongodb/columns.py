@@ -1,22 +1,20 @@
 """Which column of a table gets which part of a document, and the documents' Kafka keys."""
 
-import re
 from collections.abc import Callable, Sequence
 from ctypes import CDLL
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from ch_sink.decode.json.scanned import Programs, Refused
 from ch_sink.decode.mongodb.targets import TEXT_TYPES, document_converter, into
-from ch_sink.decode.mongodb.texts import Decimal, key_text, text_of, typed_key_text
+from ch_sink.decode.mongodb.texts import Decimal, NonFinite, key_text, text_of, typed_key_text
 from ch_sink.decode.mongodb.updates import MISSING, Path, Update, at
 from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.decode.native.library import Keep, Members, library
-from ch_sink.decode.native.scan import KEYS, NIL, NULL, STRING, TEXTS, WHOLE, Scan, Written, written
+from ch_sink.decode.native.scan import KEYS, NIL, NULL, TEXTS, Scan, written
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -207,24 +205,10 @@ def is_document_event(value: bytes) -> bool:
     return source is not None and source.connector == "mongodb"
 
 
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?")
-"""Texts that a number may have as well."""
-_DIGIT = re.compile(rb'(?<!o)id[^0-9a-zA-Z$]*(?:\$number|-?[0-9])|^\0.{5,6}(?:"?-?[0-9]|\{ ?"\$number)', re.DOTALL)
-"""Keys that may be a number or such a text, in JSON or Avro; the digits of an ObjectId, in ``$oid``, are none."""
-IdKind = Literal["", "number", "text"]
-
-
-def _kind(value: Any) -> IdKind:
-    if isinstance(value, str):
-        return "text" if _NUMBER.fullmatch(value) else ""
-    return "number" if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) else ""
-
-
 class DocumentKeys:
     """Reads the keys of a document topic into the table's one key column. Raises TableError if it has none."""
 
-    def __init__(self, table: TargetTable, policy: Policy, id_kind: str = "") -> None:
-        """``id_kind``: see `TopicProfile`."""
+    def __init__(self, table: TargetTable, policy: Policy) -> None:
         self.name = key_column_name(policy)
         column = table.column(self.name)
         if column is None or not column.insertable:
@@ -234,14 +218,13 @@ class DocumentKeys:
             )
         self._converter = into(column, policy.values, table.years, key_writer(policy))
         kind, plain = parse_type(column.type).bare.name, policy.documents.keys == "plain"
-        self._ambiguous = plain and kind in ("String", "FixedString")
-        """Whether a number and its text would be the same key."""
-        self._id_kind = id_kind
+        self._refuses_numbers = plain and kind in ("String", "FixedString")
+        """A number and its text would be the same key."""
         self._decoder = msgspec.json.Decoder(_Key)
         native, written = library(), plain and kind == "String"
         self._scanner: KeyScanner | None = None
-        if native is not None and (written or not (self._ambiguous and id_kind)):
-            self._scanner = KeyScanner(native, self._converter, plain=written, id_kind=id_kind)
+        if native is not None and (written or not self._refuses_numbers):
+            self._scanner = KeyScanner(native, self._converter, plain=written)
 
     def read(self, payloads: list[bytes]) -> pa.Array:
         """The key column of these keys, without their schema envelopes. Raises DecodeError."""
@@ -249,9 +232,9 @@ class DocumentKeys:
         if scanned is not None:
             return scanned
         values = [self._value(payload) for payload in payloads]
-        if self._ambiguous and self._id_kind:
+        if self._refuses_numbers:
             for value in values:
-                self._refuse_other_kind(value)
+                self._refuse_number(value)
         try:
             array = self._converter.convert(values).array
         except DecodeError as error:
@@ -262,21 +245,13 @@ class DocumentKeys:
             raise DecodeError("key: the document's _id is null")
         return array
 
-    def id_kind(self, payload: bytes) -> IdKind:
-        """The kind of a key that is a number or looks like one; empty for any other. Raises DecodeError."""
-        return _kind(self._value(payload))
-
-    def may_be_number(self, key: bytes) -> bool:
-        """Whether the kind of a key, given with its framing, must be determined."""
-        return self._ambiguous and _DIGIT.search(key) is not None
-
-    def _refuse_other_kind(self, value: Any) -> None:
-        kind, text = _kind(value), key_text(value)
-        if kind and kind != self._id_kind and isinstance(text, str):
+    def _refuse_number(self, value: Any) -> None:
+        if isinstance(value, (int, float, Decimal, NonFinite)) and not isinstance(value, bool):
             raise DecodeError(
-                f"key: the document's _id is the {kind} {text}, earlier ones of this partition are "
-                f"{self._id_kind}s: column {self.name!r} would hold the number 1 and the text 1 as one key (set "
-                "document.keys: typed, and load the collection into a new table)"
+                f"key: the document's _id is the number {key_text(value)!s}, which column {self.name!r} would hold as "
+                "the same key as its text",
+                hint="set document.keys: typed, or give the column a type of numbers, and load the collection into a "
+                "new table",
             )
 
     def _value(self, payload: bytes) -> Any:
@@ -290,21 +265,13 @@ class DocumentKeys:
         return parse(found) if isinstance(found, str) else read(found)
 
 
-_DIGITS = np.zeros(256, dtype=np.bool_)
-_DIGITS[list(b"-0123456789")] = True
-"""First bytes of texts that a number may have as well."""
-
-
 class KeyScanner:
     """Reads ``{"id": "<Extended JSON of _id>"}`` into the key column."""
 
-    def __init__(self, native: CDLL, converter: Converter, *, plain: bool, id_kind: str) -> None:
-        """``plain``: the column holds the values' plain JSON without quotes.
-
-        ``id_kind``: what may look like a number has to be of this kind; empty if anything may.
-        """
-        self._programs = Programs(native, Members({"id": Keep()}, frozenset(("id",)), closed=True))
-        self._converter, self._plain, self._id_kind = converter, plain, id_kind
+    def __init__(self, native: CDLL, converter: Converter, *, plain: bool) -> None:
+        """``plain``: the column holds the values' plain JSON without quotes, and no numbers."""
+        self._programs = Programs(native, Members({"id": Keep()}, frozenset(("id",)), None))
+        self._converter, self._plain = converter, plain
 
     def read(self, payloads: Sequence[bytes]) -> pa.Array | None:
         """The keys' column; None if they have to be read one by one."""
@@ -321,12 +288,6 @@ class KeyScanner:
         if not self._plain:
             values: list[Any] = read(msgspec.json.decode(texts.literals(0)))
             return self._converter.convert(values).array
-        if kinds & ~KEYS or not self._one_kind(texts, kinds):
+        if kinds & ~KEYS:
             raise Refused
         return texts.field(0, self._converter.arrow)
-
-    def _one_kind(self, texts: Written, kinds: int) -> bool:
-        """Whether surely no key is a text where others are numbers, or the other way round."""
-        if self._id_kind == "text":
-            return not kinds & WHOLE
-        return self._id_kind != "number" or not kinds & STRING or not _DIGITS[texts.begins(0, STRING)].any()

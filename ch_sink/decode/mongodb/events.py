@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, convert_column, meta
-from ch_sink.decode.json.layout import Layout, RowReading, source_block
-from ch_sink.decode.json.scanned import Block, Refused, Scanner, block_fields, block_members, lists
+from ch_sink.decode.json.layout import Layout, RowReading, lists, source_block
+from ch_sink.decode.json.scanned import Block, Refused, Scanner, block_fields, block_members
 from ch_sink.decode.mongodb.columns import ID, DocumentColumn, DocumentTable
 from ch_sink.decode.mongodb.texts import field_type
 from ch_sink.decode.mongodb.updates import MISSING, Update, at, from_description, from_patch
@@ -74,8 +74,6 @@ def document_layout(table: TargetTable, policy: Policy, source: Source, *, befor
         source=source,
         decode=msgspec.json.Decoder(envelope).decode,
         row=RowReading(),
-        null_row=None,
-        null_before=None,
         before=before,
         images=DocumentEvents(DocumentTable(table, policy), before=before),
         block=block,

@@ -147,8 +147,8 @@ class Members:
 
     of: "Mapping[str, Member]"
     required: frozenset[str] = frozenset()
-    closed: bool = False
-    """No field may occur that is not among ``of``; else it is skipped."""
+    others: "Member | None" = Skip()
+    """How fields are read that are not among ``of``; None: none may occur."""
 
 
 Member = Skip | Keep | Members
@@ -201,14 +201,16 @@ def _object(made: Program, examples: list[bytes], wanted: Members, path: Place) 
     """Adds the steps of an object whose text in some records is given."""
     found = [keys_of(example) for example in examples]
     first = found[0] if found else None
-    if not first or not wanted.required <= first.keys() or (wanted.closed and not first.keys() <= wanted.of.keys()):
+    if not first or not wanted.required <= first.keys():
         return False
     # The brace of an inner object is the scanner's, which has to see null in its place.
     text = b"" if path else b"{"
     for name in first:
         text += b'"' + name.encode() + b'":'
-        member = wanted.of.get(name, Skip())
+        member = wanted.of.get(name, wanted.others)
         own = (*path, name)
+        if member is None:
+            return False
         if isinstance(member, Skip):
             made.add(text, _SKIP)
         elif isinstance(member, Keep) and member.text:

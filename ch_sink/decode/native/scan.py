@@ -197,10 +197,12 @@ def optional(mask: Mask | None) -> int | None:
     return None if mask is None else address(mask)
 
 
-_NOTHING, NIL, _WORD, WHOLE, _DOUBLE, STRING, _SLASHED, _SPECIAL, _DECIMAL, _NESTED = (1 << kind for kind in range(10))
-KEYS = _NOTHING | NIL | _WORD | WHOLE | STRING | _SPECIAL | _NESTED
+_NOTHING, NIL, _WORD, _WHOLE, _DOUBLE, _STRING, _SLASHED, _SPECIAL, _DECIMAL, _NESTED = (
+    1 << kind for kind in range(10)
+)
+KEYS = _NOTHING | NIL | _WORD | _STRING | _SPECIAL | _NESTED
 """Kinds of values, as bits: those whose plain JSON without quotes is what a text column for keys holds …"""
-WRITABLE = KEYS | _DOUBLE | _DECIMAL
+WRITABLE = KEYS | _WHOLE | _DOUBLE | _DECIMAL
 """… and what another text column holds: equal numbers need not have one text there."""
 _REFUSED, _WRITTEN = 1, 2
 _DOTLESS, _VALUES = 1, 2
@@ -248,13 +250,6 @@ class Written:
             self.out.address, address(parts), self.parts.shape[1], self.count, address(offsets), texts.address
         )
         return self._array(arrow, valid, pa.py_buffer(offsets), texts)
-
-    def begins(self, number: int, kind: int) -> npt.NDArray[np.uint8]:
-        """The first bytes of a field's values of this kind that are not empty."""
-        parts = self.parts[:, number]
-        chosen = parts["at"][(parts["length"] > 0) & (1 << parts["kind"] == kind)]
-        found: npt.NDArray[np.uint8] = np.frombuffer(self.out, dtype=np.uint8)[chosen]
-        return found
 
     def literals(self, number: int) -> bytes:
         """A JSON array of a field's values as they were given; null where there is none."""

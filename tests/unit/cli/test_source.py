@@ -1,6 +1,5 @@
 """What ``check`` says of the connector, and of the order that table and configuration take from it."""
 
-import numpy as np
 import pytest
 
 from ch_sink.discovery.connector_findings import order_findings, source_finding
@@ -9,11 +8,12 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
+from tests.support.event import chunk_of
 
 
 def records(*values: bytes | None) -> Records:
     n = len(values)
-    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), [None] * n, list(values))
+    return chunk_of([None] * n, values)
 
 
 @pytest.mark.parametrize(

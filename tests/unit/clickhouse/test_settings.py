@@ -155,25 +155,6 @@ def test_a_server_that_never_answers() -> None:
         Client(settings_for(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=1.0, password=SECRET))
 
 
-def test_something_else_answers_there() -> None:
-    class Page(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.send_response(404)
-            self.end_headers()
-            self.wfile.write(b"<html>not here</html>")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
-        with pytest.raises(ClickHouseError) as caught:
-            Client(settings_for(f"http://127.0.0.1:{other.server_address[1]}"))
-        assert not isinstance(caught.value, ClickHouseUnavailable)
-        other.shutdown()
-
-
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [

@@ -12,7 +12,7 @@ from ch_sink.model.policy import policy_of
 from ch_sink.ports import RegisteredSchema
 from ch_sink.types.column import Column
 from tests.support.avro import ID, KEY, ROW, TABLE, Topic, V, decode, envelope, event, records, rows
-from tests.support.decoding import replacing
+from tests.support.decoding import listed, replacing
 from tests.support.fixtures import as_records, registry, topics
 from tests.support.memory_stream import MemoryRegistry
 
@@ -33,11 +33,9 @@ def test_events_keys_and_tombstones() -> None:
     )
     assert not batch.bad
     assert rows(batch) == [(1, b"a"), (1, None), (None, None), (None, None)]
-    assert batch.key is not None
-    assert batch.key.to_pylist() == [{"id": 1}] * 3 + [{"id": None}]
+    assert listed(batch.key) == [{"id": 1}] * 3 + [{"id": None}]
     assert batch.op.tolist() == [Op.CREATE, Op.UPDATE, Op.DELETE, Op.TRUNCATE]
     assert batch.has_before.tolist() == [False, True, True, False]
-    assert batch.before is not None
     assert batch.before.column("v").to_pylist() == [None, b"a", None, None]
     assert batch.commit[:, 1].tolist() == [3 << 40 | 77, 3 << 40 | 78, 3 << 40 | 77, 3 << 40 | 77]
     assert batch.source_name == ["m"]
@@ -76,7 +74,6 @@ def test_keys_in_avro_with_values_in_json_and_the_reverse() -> None:
         ],
     )
     assert not batch.bad
-    assert batch.key is not None
     assert batch.key.column("id").to_pylist() == [2, 3, 4]
 
 
@@ -91,7 +88,6 @@ def test_primitive_keys(kind: str, column: str, value: Any) -> None:
         topic, [(topic.write(kind, value), topic.write(schema, event("c", {"id": value, "v": None})))], table=table
     )
     assert not batch.bad
-    assert batch.key is not None
     assert batch.key.column("id").to_pylist() == [value.encode() if column == "String" else value]
 
 
@@ -125,13 +121,6 @@ def test_kinds_that_are_no_row_change_are_set_aside() -> None:
     }
 
 
-def test_a_logical_message_alone_is_set_aside() -> None:
-    topic = Topic()
-    batch = decode(topic, [(None, topic.write(ROW, event("m")))])
-    assert not len(batch)
-    assert batch.skipped_counts == {Skipped.MESSAGE: 1}
-
-
 @pytest.mark.parametrize("db", ["mariadb", "postgres"])
 def test_schema_changes_of_a_connector_are_set_aside(db: str) -> None:
     for topic, found in topics(f"{db}-avro").items():
@@ -148,8 +137,7 @@ def test_ignored_fields_of_the_key_are_ignored_in_avro_too() -> None:
     policy = policy_of(ignored_key_fields=("__dbz__physicalTableIdentifier",))
     batch = decode(topic, [(key, topic.write(ROW, event("c", {"id": 1, "v": "a"})))], policy=policy)
     assert not batch.bad
-    assert batch.key is not None
-    assert batch.key.to_pylist() == [{"id": 1}]
+    assert listed(batch.key) == [{"id": 1}]
 
 
 @pytest.mark.parametrize("key_type", ["Int64", "String"])
@@ -183,8 +171,7 @@ def test_an_envelope_that_may_be_null_is_read_like_others_and_null_is_a_tombston
     batch = decode(topic, [*pairs])
     assert not batch.bad
     assert rows(batch) == [(1, b"a")]
-    assert batch.key is not None
-    assert batch.key.to_pylist() == [{"id": 1}]
+    assert listed(batch.key) == [{"id": 1}]
     assert batch.skipped_counts == {Skipped.TOMBSTONE: 1}
 
 
@@ -195,6 +182,7 @@ def test_a_pinned_format_refuses_the_other_one(format: Any) -> None:  # noqa: A0
     batch = decode(topic, [(None, topic.write(ROW, event("c", {"id": 1, "v": None}))), (None, plain)], format=format)
     assert [row[0] for row in rows(batch)] == {"auto": [1, 2], "json": [2], "avro": [1]}[format]
     assert [b.index for b in batch.bad] == {"auto": [], "json": [0], "avro": [1]}[format]
+    assert format != "avro" or "format: avro" in decode(topic, [(None, plain)], format=format).bad[0].reason
 
 
 def test_each_bad_record_is_told_and_its_neighbours_go_on() -> None:
@@ -231,11 +219,11 @@ def test_each_bad_record_is_told_and_its_neighbours_go_on() -> None:
 def test_many_values_out_of_range_are_each_a_letter_of_its_own() -> None:
     topic = Topic()
     table = replacing((Column("id", "Int8"), Column("v", "Nullable(String)")), ("id",))
-    pairs = [(None, topic.write(ROW, event("c", {"id": i, "v": None}))) for i in range(2000)]
+    pairs = [(None, topic.write(ROW, event("c", {"id": i, "v": None}))) for i in range(500)]
     batch = decode(topic, pairs, table=table)
-    assert [b.index for b in batch.bad] == list(range(128, 2000))
+    assert [b.index for b in batch.bad] == list(range(128, 500))
     assert {b.kind for b in batch.bad} == {"range"}
-    assert "1999 does not fit Int8" in batch.bad[-1].reason
+    assert "499 does not fit Int8" in batch.bad[-1].reason
     assert len(batch) == 128
 
 
@@ -252,29 +240,15 @@ def test_other_kinds_of_schema_and_none_at_all_are_told() -> None:
         assert "5" in batch.bad[0].reason
 
 
-def test_a_registry_that_is_away_makes_no_dead_letters() -> None:
+def test_a_registry_that_is_away_makes_no_dead_letters_and_is_not_asked_for_a_negative_id() -> None:
     class Away:
         def find(self, schema_id: int) -> RegisteredSchema | None:
             raise RegistryError("away")
 
+    decoder = Decoder(TABLE, policy_of(), registry=Away())
     with pytest.raises(RegistryError):
-        Decoder(TABLE, policy_of(), registry=Away()).decode(records([(None, b"\0\0\0\0\x05abc")]))
-
-
-def test_a_pinned_format_refuses_the_other_also_where_nothing_else_comes() -> None:
-    topic = Topic()
-    plain = b'{"op":"c"}'
-    batch = decode(topic, [(None, plain), (None, plain)], format="avro")
-    assert ["format: avro" in bad.reason for bad in batch.bad] == [True, True]
-
-
-def test_a_negative_schema_id_is_not_asked_for() -> None:
-    class Asked:
-        def find(self, schema_id: int) -> RegisteredSchema | None:
-            raise RegistryError(f"asked for {schema_id}")
-
-    batch = Decoder(TABLE, policy_of(), registry=Asked()).decode(records([(None, b"\0\xff\xff\xff\xff\0")]))
-    assert "schema id -1" in batch.bad[0].reason
+        decoder.decode(records([(None, b"\0\0\0\0\x05abc")]))
+    assert "schema id -1" in decoder.decode(records([(None, b"\0\xff\xff\xff\xff\0")])).bad[0].reason
 
 
 SOURCES = {
@@ -300,20 +274,20 @@ ODD_LISTS: list[tuple[Any, Any]] = [
 def test_a_source_block_of_other_types_is_refused_or_read_and_its_neighbour_lands(connector: str) -> None:
     usual = {"string": "1", "long": 5, "int": 1}
     block = {**COMMON, **SOURCES[connector]}
+    found = {n: ["00"] if isinstance(t, dict) else usual[t] for n, t in block.items()}
+    topic = Topic()
+    good = (topic.write(KEY, {"id": 1}), topic.write(ROW, event("c", {"id": 1, "v": "a"})))
     for odd in block:
+        pairs = [good]
         for kind, value in [*ODD.items(), *ODD_LISTS]:
-            topic = Topic()
-            types = {**block, odd: kind}
-            found = {n: ["00"] if isinstance(t, dict) else usual[t] for n, t in block.items()}
             schema = envelope([ID])
-            schema["fields"][2]["type"]["fields"] = [{"name": n, "type": t} for n, t in types.items()]
+            schema["fields"][2]["type"]["fields"] = [{"name": n, "type": t} for n, t in {**block, odd: kind}.items()]
             source = {**found, "connector": connector, odd: value}
             strange = topic.write(schema, {"op": "c", "before": None, "after": {"id": 2}, "source": source})
-            good = topic.write(ROW, event("c", {"id": 1, "v": "a"}))
-            keys = [topic.write(KEY, {"id": i}) for i in (1, 2)]
-            batch = decode(topic, [(keys[0], good), (keys[1], strange)])
-            assert 0 in batch.source_index, (odd, kind)
-            assert len(batch) + len(batch.bad) == 2, (odd, kind)
+            pairs.append((topic.write(KEY, {"id": 2}), strange))
+        batch = decode(topic, [*pairs])
+        assert 0 in batch.source_index, odd
+        assert len(batch) + len(batch.bad) == len(pairs), odd
 
 
 @pytest.mark.parametrize(

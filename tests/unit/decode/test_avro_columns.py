@@ -65,16 +65,15 @@ def test_an_unknown_column_comes_with_its_type_and_default() -> None:
     }
 
 
-def test_adjusted_names_find_the_columns_they_were_made_of() -> None:
+@pytest.mark.parametrize("form", ["envelope", "flattened"])
+def test_adjusted_names_find_the_columns_they_were_made_of(form: str) -> None:
     topic = Topic()
     columns = ("we ird-Name.x", "1st", "a_b", "ok")
     table = replacing((Column("id", "Int64"), *(Column(c, "Nullable(Int32)") for c in columns)), ("id",))
     fields = [ID, *({"name": n, "type": "int"} for n in ("we_ird_Name_x", "_1st", "a_u005fb", "ok"))]
-    batch = decode(
-        topic,
-        [(None, topic.write(envelope(fields), event("c", {f["name"]: i for i, f in enumerate(fields)})))],
-        table=table,
-    )
+    row = {f["name"]: i for i, f in enumerate(fields)}
+    schema, value = (envelope(fields), event("c", row)) if form == "envelope" else ({**KEY, "fields": fields}, row)
+    batch = decode(topic, [(b'{"id":0}', topic.write(schema, value))], table=table)
     assert not batch.bad
     assert not batch.unknown
     assert rows(batch) == [(0, 1, 2, 3, 4)]
@@ -215,7 +214,6 @@ def test_what_follows_the_schema_is_read(library: ctypes.CDLL, schema: Any, raw:
     made = program(node)
     assert made is not None
     found = scan(library, made, Joined([raw, raw]))
-    assert found is not None
     assert found.tolist() == [{"a": value}] * 2 == read(node, [raw, raw]).tolist()
 
 

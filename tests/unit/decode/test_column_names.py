@@ -18,7 +18,7 @@ from ch_sink.types.column import Column
 from tests.support.avro import Topic, envelope
 from tests.support.avro import event as avro_event
 from tests.support.avro import records as avro_records
-from tests.support.decoding import replacing
+from tests.support.decoding import listed, replacing
 from tests.support.event import SOURCE, event, records
 
 NAMES = ('say "x"', "a\\b", "line\nbreak", "\x01", "\x1f", '"', "\\", "\\n", "\x7f", "ü`'", "a.b", "$c", "")
@@ -55,8 +55,7 @@ def _assert_rows(batch: ChangeBatch, name: str, count: int = 2) -> None:
     assert not batch.unknown
     want = [{name: n, f"{name}v": f'text {n} \\ "'.encode(), "w": b"w"} for n in range(count)]
     assert batch.after.to_pylist()[:count] == want
-    assert batch.key is not None
-    assert [key[name] for key in batch.key.to_pylist()[:count]] == list(range(count))
+    assert [key[name] for key in listed(batch.key)[:count]] == list(range(count))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,8 +65,7 @@ def test_plain_json(name: str) -> None:
     pairs = [(json.dumps(k).encode(), json.dumps(e).encode()) for k, e in zip(keys, events, strict=True)]
     batch = Decoder(_table(name), policy_of(), want_before=True).decode(records(*pairs))
     _assert_rows(batch, name)
-    assert batch.before is not None
-    assert batch.before.to_pylist()[2] == {name: 1, f"{name}v": b'text 1 \\ "', "w": b"w"}
+    assert listed(batch.before)[2] == {name: 1, f"{name}v": b'text 1 \\ "', "w": b"w"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -130,7 +128,7 @@ def test_a_fault_names_the_column_by_its_own_name() -> None:
     table = replacing((Column("id", "Int64"), Column(name, "Nullable(Int64)")), ("id",))
     batch = Decoder(table, policy_of()).decode(records((1, json.dumps(_event({"id": 1, name: {}})).encode())))
     assert [bad.column for bad in batch.bad] == [name]
-    assert name in batch.bad[0].reason
+    assert repr(name) in batch.bad[0].reason
 
 
 @pytest.mark.parametrize("name", UNUSUAL)

@@ -13,7 +13,7 @@ from ch_sink.model.change import ChangeBatch, Half, Headers, Op, Skipped
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
-from tests.support.decoding import replacing
+from tests.support.decoding import listed, replacing
 from tests.support.event import event, records, row
 from tests.support.fixtures import as_records, partitions, topics
 
@@ -24,29 +24,6 @@ def decode(
     *pairs: tuple[Any, bytes | None], table: TargetTable = TABLE, policy: Policy | None = None, **more: Any
 ) -> ChangeBatch:
     return Decoder(table, policy or policy_of(), **more).decode(records(*pairs))
-
-
-def test_what_is_no_row_change_is_set_aside_and_counted() -> None:
-    batch = decode(
-        (1, event("c", row(1))),
-        (1, None),
-        (None, None),
-        (1, b"null"),
-        (1, b'{"ts_ms":1}'),
-        (1, b'{"status":"END","id":"1","event_count":2,"data_collections":[],"ts_ms":1}'),
-        (1, b'{"op":"m","message":{"prefix":"p","content":"AA=="},"source":{"connector":"mysql"}}'),
-        (1, b'{"source":{"connector":"mysql"},"ddl":"CREATE TABLE t","tableChanges":[]}'),
-        (1, event("u", row(1, "y"))),
-    )
-    assert batch.skipped_counts == {
-        Skipped.TOMBSTONE: 3,
-        Skipped.HEARTBEAT: 1,
-        Skipped.TRANSACTION: 1,
-        Skipped.MESSAGE: 1,
-        Skipped.SCHEMA_CHANGE: 1,
-    }
-    assert batch.source_index.tolist() == [0, 8]
-    assert not batch.bad
 
 
 def test_recorded_topics_without_rows_are_set_aside_whole() -> None:
@@ -67,53 +44,35 @@ def test_recorded_topics_without_rows_are_set_aside_whole() -> None:
 def test_truncate_is_a_row_without_key_and_images() -> None:
     batch = decode((1, event("c", row(1))), (None, event("t")), (2, event("c", row(2))))
     assert batch.op.tolist() == [Op.CREATE, Op.TRUNCATE, Op.CREATE]
-    assert batch.key is not None
-    assert batch.key.to_pylist() == [{"id": 1}, {"id": None}, {"id": 2}]
+    assert listed(batch.key) == [{"id": 1}, {"id": None}, {"id": 2}]
     assert batch.after.to_pylist()[1] == {"id": None, "v": None}
 
 
 def test_delete_takes_its_key_from_the_kafka_key_and_has_no_after_image() -> None:
     batch = decode((7, event("d", before=row(7), after=None)), want_before=True)
-    assert batch.key is not None
-    assert batch.before is not None
-    assert batch.key.to_pylist() == [{"id": 7}]
+    assert listed(batch.key) == [{"id": 7}]
     assert batch.after.to_pylist() == [{"id": None, "v": None}]
-    assert batch.before.to_pylist() == [{"id": 7, "v": b"x"}]
+    assert listed(batch.before) == [{"id": 7, "v": b"x"}]
+
+
+BAD: list[tuple[Any, bytes, str, str | None, str]] = [
+    (1, b"{nonsense", "decode", None, ""),
+    (1, event("c", {"id": "z", "v": None}), "decode", "id", ""),
+    (1, event("u"), "decode", None, "without an after image"),
+    (1, event("x", row(1)), "decode", None, "unknown operation 'x'"),
+    (1, event("c", row(2**63)), "range", "id", ""),
+    (1, event("c", row(1), pos=2**40), "position", None, "source.pos"),
+    (b'{"id":"x"}', event("c", row(1)), "key", None, ""),
+    (b'{"other":1}', event("c", row(1)), "key", None, ""),
+    (1, b"\x00\x00\x00\x00\x01abc", "decode", None, "Confluent framing"),
+]
 
 
 def test_bad_records_name_their_reason_and_their_neighbours_land() -> None:
-    batch = decode(
-        (1, event("c", row(1))),
-        (1, b"{nonsense"),
-        (1, event("c", {"id": "z", "v": None})),
-        (1, event("u")),
-        (1, event("x", row(1))),
-        (1, event("c", row(2**63))),
-        (1, event("c", row(1), pos=2**40)),
-        (b'{"id":"x"}', event("c", row(1))),
-        (b'{"other":1}', event("c", row(1))),
-        (1, b"\x00\x00\x00\x00\x01abc"),
-        (2, event("c", row(2))),
-    )
+    batch = decode((1, event("c", row(1))), *((key, value) for key, value, *_ in BAD), (2, event("c", row(2))))
     assert batch.source_index.tolist() == [0, 10]
-    found = {b.index: (b.kind, b.column, b.reason) for b in batch.bad}
-    assert {i: f[0] for i, f in found.items()} == {
-        1: "decode",
-        2: "decode",
-        3: "decode",
-        4: "decode",
-        5: "range",
-        6: "position",
-        7: "key",
-        8: "key",
-        9: "decode",
-    }
-    assert found[2][1] == "id"
-    assert found[5][1] == "id"
-    assert "source.pos" in found[6][2]
-    assert "without an after image" in found[3][2]
-    assert "unknown operation 'x'" in found[4][2]
-    assert "Confluent framing" in found[9][2]
+    assert [(b.index, b.kind, b.column) for b in batch.bad] == [(i, *one[2:4]) for i, one in enumerate(BAD, 1)]
+    assert all(one[4] in b.reason for b, one in zip(batch.bad, BAD, strict=True))
 
 
 def test_headers_mark_the_halves_of_a_key_change() -> None:
@@ -149,23 +108,20 @@ def test_headers_mark_the_halves_of_a_key_change() -> None:
 def test_keys_in_every_framing(key: bytes, expected: int) -> None:
     batch = decode((key, event("c", row(5))), (key, event("d")))
     assert not batch.bad
-    assert batch.key is not None
-    assert batch.key.to_pylist() == [{"id": expected}] * 2
+    assert listed(batch.key) == [{"id": expected}] * 2
 
 
 @pytest.mark.parametrize("key", [b'"caf\xc3\xa9"', b"caf\xc3\xa9"])
 def test_text_keys_with_and_without_quotes(key: bytes) -> None:
     table = replacing((Column("name", "String"),), ("name",))
     batch = decode((key, event("c", {"name": "café"})), table=table)
-    assert batch.key is not None
-    assert batch.key.to_pylist() == [{"name": "café".encode()}]
+    assert listed(batch.key) == [{"name": "café".encode()}]
 
 
 def test_without_kafka_keys_the_configured_columns_are_the_key() -> None:
     rows = [(None, event("c", row(1))), (None, event("d", before=row(1))), (None, event("d")), (None, event("t"))]
     batch = decode(*rows, policy=policy_of(key_columns=("id",)))
-    assert batch.key is not None
-    assert batch.key.to_pylist() == [{"id": 1}, {"id": 1}, {"id": None}]
+    assert listed(batch.key) == [{"id": 1}, {"id": 1}, {"id": None}]
     assert [b.index for b in batch.bad] == [2]
     assert decode(*rows).key is None
 
@@ -310,7 +266,6 @@ def test_a_null_in_the_key_is_no_default_of_the_column(from_row: bool) -> None:
     nullable = replacing((Column("id", "Nullable(Int64)"), Column("v", "Nullable(String)")), ("id",))
     held = decode(*given, table=nullable, policy=policy_of(key_columns=("id",)))
     assert not held.bad
-    assert held.key is not None
     assert held.key.column("id").to_pylist() == [None, 0, None]
 
 
@@ -335,7 +290,6 @@ def test_thousands_of_records_keep_their_order_and_lose_only_the_bad_ones() -> N
     assert batch.source_index.tolist() == there
     assert batch.offset.tolist() == [100 + i for i in there]
     assert batch.after["v"].to_pylist() == [f"v{i}".encode() for i in there]
-    assert batch.key is not None
     assert batch.key["id"].to_pylist() == there
     assert [b.index for b in batch.bad] == bad
     assert batch.skipped_counts == {Skipped.TOMBSTONE: 1}

@@ -17,8 +17,8 @@ from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.column import Column
 from tests.support.avro import Topic, peer_read, peer_schema
-from tests.support.decoding import replacing, table_of
-from tests.support.event import records
+from tests.support.decoding import listed, replacing, table_of
+from tests.support.event import chunk_of, records
 from tests.support.fixtures import partitions, registry, registry_schemas, topics
 
 COLUMNS = (Column("id", "Int64"), Column("v", "Nullable(String)"))
@@ -66,14 +66,10 @@ def test_a_column_for_the_mark_of_deletes(column: str, shown: Any, with_schema: 
 
 
 @pytest.mark.parametrize("with_schema", [False, True])
-def test_the_engine_s_own_column_may_have_the_name_of_the_mark(with_schema: bool) -> None:
+def test_the_engine_s_own_column_or_a_computed_one_may_have_the_name_of_the_mark(with_schema: bool) -> None:
     engine = Engine(Family.REPLACING, "ReplacingMergeTree", "_version", None, "__deleted")
     columns = (*COLUMNS, Column("_version", "UInt64"), Column("__deleted", "UInt8"))
     decode(TargetTable("d", "t", engine, columns, ("id",)), with_schema=with_schema)
-
-
-@pytest.mark.parametrize("with_schema", [False, True])
-def test_so_may_a_column_that_is_computed(with_schema: bool) -> None:
     computed = Column("__deleted", "UInt8", "ALIAS", "_is_deleted")
     decode(replacing((*COLUMNS, computed), ("id",)), with_schema=with_schema)
 
@@ -158,22 +154,9 @@ def test_rows_in_avro_are_those_of_their_envelopes(database: str, table: str) ->
         assert have.offset.tolist() == want.offset.tolist()
         assert have.op.tolist() == want.op.tolist()
         assert have.skipped_counts == want.skipped_counts
-        assert have.key is not None
         assert have.key.equals(want.key)
         kept = np.flatnonzero(want.op != Op.DELETE)
         assert repr(have.after.take(kept).to_pylist()) == repr(want.after.take(kept).to_pylist())
-
-
-def test_adjusted_names_find_the_columns_of_the_original_names() -> None:
-    topic = Topic()
-    table = replacing((Column("id", "Int64"), Column("we ird", "Nullable(String)")), ("id",))
-    fields = [{"name": "id", "type": "long"}, {"name": "we_ird", "type": ["null", "string"]}]
-    value = topic.write({"type": "record", "name": "Value", "fields": fields}, {"id": 1, "we_ird": "a"})
-    records = Records("t", 0, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), [b'{"id":1}'], [value])
-    batch = Decoder(table, policy_of(), registry=topic.registry).decode(records)
-    assert not batch.bad
-    assert not batch.unknown
-    assert batch.after.to_pylist() == [{"id": 1, "we ird": b"a"}]
 
 
 def test_a_schema_that_allows_null_is_that_of_its_rows_and_null_is_a_tombstone() -> None:
@@ -185,9 +168,8 @@ def test_a_schema_that_allows_null_is_that_of_its_rows_and_null_is_a_tombstone()
     for union in (["null", record], [record, "null"]):
         values = [topic.write(union, {"id": 1, "v": "a"}), topic.write(union, None)]
         keys = [b'{"id":1}', b'{"id":2}']
-        records = Records("t", 0, np.arange(2, dtype=np.int64), np.zeros(2, dtype=np.int64), keys, values)
+        records = chunk_of(keys, values)
         batch = Decoder(table, policy_of(), registry=topic.registry).decode(records)
         assert not batch.bad
         assert batch.op.tolist() == [Op.UPDATE, Op.DELETE]
-        assert batch.key is not None
-        assert batch.key.to_pylist() == [{"id": 1}, {"id": 2}]
+        assert listed(batch.key) == [{"id": 1}, {"id": 2}]

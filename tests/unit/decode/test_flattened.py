@@ -20,7 +20,8 @@ from ch_sink.sources import source_for
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support.choose import each_value
-from tests.support.decoding import replacing, table_of
+from tests.support.decoding import listed, replacing, table_of
+from tests.support.event import chunk_of
 from tests.support.fixtures import Recorded, as_records, topic_of, topics
 from tests.support.harness import ENGINES
 from tests.support.smt import Flatten
@@ -36,17 +37,8 @@ def flat(number: int, v: str | None = "x", **added: Any) -> bytes:
 
 
 def records(*pairs: tuple[Any, bytes | None, Headers | None]) -> Records:
-    n = len(pairs)
     keys = [k if k is None or isinstance(k, bytes) else json.dumps({"id": k}).encode() for k, _, _ in pairs]
-    return Records(
-        "t",
-        0,
-        np.arange(100, 100 + n),
-        np.full(n, 7, dtype=np.int64),
-        keys,
-        [v for _, v, _ in pairs],
-        [h for _, _, h in pairs],
-    )
+    return chunk_of(keys, [v for _, v, _ in pairs], [h for _, _, h in pairs], first=100, sent=7)
 
 
 def decode(
@@ -63,8 +55,7 @@ def ops(batch: ChangeBatch) -> str:
 def test_a_row_without_added_fields_is_an_upsert_and_a_null_value_its_delete() -> None:
     batch = decode((1, flat(1)), (2, flat(2, None)), (1, None), (2, b"null"))
     assert ops(batch) == "uudd"
-    assert batch.key is not None
-    assert batch.key.to_pylist() == [{"id": 1}, {"id": 2}, {"id": 1}, {"id": 2}]
+    assert listed(batch.key) == [{"id": 1}, {"id": 2}, {"id": 1}, {"id": 2}]
     assert batch.after.to_pylist()[:2] == [{"id": 1, "v": b"x"}, {"id": 2, "v": None}]
     assert batch.after.to_pylist()[2:] == [{"id": None, "v": None}] * 2
     assert not batch.has_before.any()
@@ -76,8 +67,7 @@ def test_a_row_without_added_fields_is_an_upsert_and_a_null_value_its_delete() -
 def test_the_first_row_may_have_a_column_op_of_its_own(op: str) -> None:
     columns = (Column("id", "Int64"), Column("v", "Nullable(String)"), Column("op", "String"))
     batch = decode((1, flat(1, op=op, __deleted="false")), table=replacing(columns, ("id",)))
-    assert batch.key is not None
-    assert batch.key.to_pylist() == [{"id": 1}]
+    assert listed(batch.key) == [{"id": 1}]
     assert batch.after.to_pylist() == [{"id": 1, "v": b"x", "op": op.encode()}]
     assert (batch.bad, batch.skipped_counts) == ([], {})
 
@@ -104,8 +94,7 @@ def test_deleted_rows_are_deletes_with_a_before_image_and_their_tombstones_are_s
         want_before=True,
     )
     assert ops(batch) == "udu"
-    assert batch.before is not None
-    assert batch.before.to_pylist() == [{"id": None, "v": None}, {"id": 1, "v": b"old"}, {"id": None, "v": None}]
+    assert listed(batch.before) == [{"id": None, "v": None}, {"id": 1, "v": b"old"}, {"id": None, "v": None}]
     assert batch.has_before.tolist() == [False, True, False]
     assert batch.skipped_counts == {Skipped.TOMBSTONE: 1}
 
@@ -227,22 +216,6 @@ def test_bad_values_name_their_column_and_their_neighbours_land() -> None:
     assert [(b.index, b.column) for b in batch.bad] == [(1, "id"), (3, None), (4, None)]
 
 
-def test_what_is_no_row_is_set_aside_among_rows() -> None:
-    boundary = b'{"status":"END","id":"1","event_count":2,"data_collections":[],"ts_ms":1}'
-    message = b'{"op":"m","message":{"prefix":"p","content":"AA=="},"source":{"connector":"postgresql"}}'
-    batch = decode((1, flat(1)), (None, b'{"ts_ms":1}'), (None, boundary), (None, message), (2, flat(2)))
-    assert batch.source_index.tolist() == [0, 4]
-    assert batch.skipped_counts == {Skipped.HEARTBEAT: 1, Skipped.TRANSACTION: 1, Skipped.MESSAGE: 1}
-    assert not batch.bad
-
-
-def test_rows_that_look_like_a_boundary_are_rows() -> None:
-    table = replacing((Column("id", "Int64"), Column("status", "String")), ("id",))
-    batch = decode((1, b'{"id":1,"status":"BEGIN"}'), (2, b'{"id":2,"status":"END"}'), table=table)
-    assert ops(batch) == "uu"
-    assert batch.key is not None
-
-
 def test_an_object_of_another_shape_is_refused_unless_the_form_is_pinned() -> None:
     batch = decode((1, b'{"a":1,"b":2,"c":3}'))
     assert "not a change event" in batch.bad[0].reason
@@ -297,7 +270,7 @@ def test_an_update_without_a_key_is_a_dead_letter_and_inserts_go_on() -> None:
     target = Target.of(table, policy_of())
     names = [c.name for c in table.source_columns]
     values = [json.dumps({**dict.fromkeys(names), names[0]: 1, "__op": op}).encode() for op in "crud"]
-    given = Records("t", 0, np.arange(4), np.zeros(4, dtype=np.int64), [None] * 4, list(values), None)
+    given = chunk_of([None] * 4, values)
     made = plan(given, target, Decoder(table, policy_of(), want_before=True), State(), Ports())
     assert [(b.index, "does not state" in b.reason) for b in made.bad] == [(2, True)]
     assert sum(insert.rows.num_rows for insert in made.inserts) == 3
@@ -345,8 +318,6 @@ def test_recorded_streams_flattened_tell_what_their_envelopes_tell(stream: str, 
             keep = np.flatnonzero(want.op != Op.TRUNCATE)
             assert have.offset.tolist() == want.offset[keep].tolist()
             assert ops(have) == "".join(chr(o) for o in want.op[keep])
-            assert have.key is not None
-            assert want.key is not None
             assert have.key.equals(want.key.take(keep))
             assert repr(have.after.to_pylist()) == repr(want.after.take(keep).to_pylist())
             assert have.half.tolist() == want.half[keep].tolist()
@@ -368,6 +339,7 @@ def test_recorded_streams_flattened_tell_what_their_envelopes_tell(stream: str, 
         {"id": "1", "source": "s", "ddl": "d"},
         {"id": "1", "source": {"a": 1}, "ddl": "d"},
         {"id": "1", "status": "END", "event_count": "1", "data_collections": "x"},
+        {"id": "1", "status": "BEGIN"},
         {"id": "1", "type": "x", "aggregate_type": "y", "additional_data": "z"},
     ],
 )

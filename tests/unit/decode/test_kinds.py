@@ -30,6 +30,7 @@ KINDS: list[tuple[Any, Skipped]] = [
     ({"ts_ms": 1}, Skipped.HEARTBEAT),
     ({"ts_ms": 1, "ts_us": 1000, "ts_ns": 1000000}, Skipped.HEARTBEAT),
     (END, Skipped.TRANSACTION),
+    ({"status": "END", "id": "7:1"}, Skipped.TRANSACTION),
     (DDL, Skipped.SCHEMA_CHANGE),
     (MESSAGE, Skipped.MESSAGE),
     (NOTICE, Skipped.NOTIFICATION),
@@ -99,11 +100,6 @@ def test_an_unknown_operation_is_named(op: str) -> None:
     assert batch.source_index.tolist() == [1]
     assert len(batch.bad) == 1
     assert f"operation {op!r}" in batch.bad[0].reason or (not op and "'op'" in batch.bad[0].reason)
-
-
-def test_incremental_snapshot_rows_are_upserts() -> None:
-    batch = Decoder(TABLE, policy_of()).decode(records((1, event("r", row(1), snapshot="incremental"))))
-    assert batch.op.tolist() == [ord("r")]
 
 
 FIELDS = "op,table,lsn,pos,row,file,name,source.ts_ms,source.sequence,transaction.id,ts_ms,total_order,db:base"

@@ -124,7 +124,7 @@ def event(number: int, **more: object) -> bytes:
 def test_a_record_that_does_not_follow_the_program_is_refused(other: bytes) -> None:
     native = library()
     assert native is not None
-    image = Members({"id": Keep(), "name": Keep()}, closed=True)
+    image = Members({"id": Keep(), "name": Keep()}, others=None)
     programs = Programs(native, Members({"after": image, "source": Members({}), "op": Keep()}))
     sound = [event(i) for i in range(100)]
     assert programs.scan(sound) is not None

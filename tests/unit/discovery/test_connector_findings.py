@@ -3,13 +3,12 @@
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ch_sink.discovery.connector_findings import change_findings, partition_finding
 from ch_sink.discovery.look import Sampled, examine
-from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
+from tests.support.event import chunk_of
 
 MICRO = {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
 ZONED = {"type": "string", "name": "io.debezium.time.ZonedTimestamp"}
@@ -24,8 +23,7 @@ def seen(key: dict[str, Any], rows: list[dict[str, Any]], *, connector: str = "p
     values = [json.dumps({"schema": schema, "payload": event}).encode() for event in events]
     whole = {"type": "struct", "fields": [k]}
     keys = [json.dumps({"schema": whole, "payload": {"k": row["k"]}}).encode() for row in rows]
-    size = len(rows)
-    found = Records("t", 0, np.arange(size), np.zeros(size, dtype=np.int64), keys, values, None)
+    found = chunk_of(keys, values)
     return examine([found], "t", policy_of())
 
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ch_sink.config import Config
@@ -13,11 +12,12 @@ from ch_sink.discovery.findings import topic_findings
 from ch_sink.discovery.init_plan import plan_init
 from ch_sink.discovery.look import Sampled, examine
 from ch_sink.errors import ChSinkError, StreamFailed, TableError
-from ch_sink.model.change import Headers, Records
+from ch_sink.model.change import Headers
 from ch_sink.model.policy import Policy
 from ch_sink.sources import source_for
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
+from tests.support.event import chunk_of
 from tests.support.fixtures import partitions, registry, stream_names, topics
 
 ROW = {"before": None, "after": {"id": 1, "v": "a"}, "source": {"connector": "mysql"}, "op": "c"}
@@ -35,18 +35,9 @@ def config(**more: Any) -> Config:
 
 
 def seen(records: Sequence[tuple[bytes | None, Any, Headers | None]], **more: Any) -> Sampled:
-    n = len(records)
-    values = [v if isinstance(v, bytes) or v is None else json.dumps(v).encode() for _, v, _ in records]
-    part = Records(
-        "t",
-        0,
-        np.arange(n),
-        np.zeros(n, dtype=np.int64),
-        [k for k, _, _ in records],
-        values,
-        [h for _, _, h in records],
-    )
-    return examine([part], "t", config(**more).policy())
+    keys, values, headers = zip(*records, strict=True)
+    texts = [v if isinstance(v, bytes) or v is None else json.dumps(v).encode() for v in values]
+    return examine([chunk_of(keys, texts, headers)], "t", config(**more).policy())
 
 
 def refused(looked: Sampled, **more: Any) -> ChSinkError:
@@ -114,7 +105,7 @@ def test_cells_of_cassandra() -> None:
 def test_run_refuses_cells_of_cassandra() -> None:
     cell = {"value": 1, "deletion_ts": None, "set": True}
     event = {"before": None, "after": {"id": cell}, "source": {"connector": "cassandra"}, "op": "i"}
-    part = Records("t", 0, np.arange(1), np.zeros(1, dtype=np.int64), [b'{"id":1}'], [json.dumps(event).encode()])
+    part = chunk_of([b'{"id":1}'], [json.dumps(event).encode()])
     with pytest.raises(StreamFailed, match="cassandra"):
         Decoder(replacing((Column("id", "Int64"),), ("id",)), Policy()).decode(part)
 

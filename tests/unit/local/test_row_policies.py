@@ -14,7 +14,6 @@ def test_create_with_every_clause() -> None:
         b"CREATE ROW POLICY IF NOT EXISTS `p 1` ON shop.`orders` "
         b"USING sign IN (1, 2) AND note != 'x TO y' TO ALL EXCEPT admin, `b c`"
     )
-    assert found is not None
     assert found.place == ("p 1", "shop", "orders")
     assert found.condition == "sign IN (1, 2) AND note != 'x TO y'"
     assert (found.lenient, found.roles, found.excepted) == (True, ("ALL",), ("admin", "b c"))

@@ -3,10 +3,7 @@
 import json
 from typing import Any
 
-import numpy as np
-
 from ch_sink.decode import Decoder
-from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import plan
@@ -14,6 +11,7 @@ from ch_sink.pipeline.plans import Plan, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
+from tests.support.event import chunk_of
 
 TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
 
@@ -29,8 +27,7 @@ def flattened(value: str) -> dict[str, Any]:
 
 def step(offset: int, value: dict[str, Any], state: State, **policy: Any) -> Plan:
     told = policy_of(**policy)
-    body = [json.dumps(value).encode()]
-    records = Records("t", 0, np.array([offset]), np.zeros(1, dtype=np.int64), [b'{"id":1}'], body)
+    records = chunk_of([b'{"id":1}'], [json.dumps(value).encode()], first=offset)
     return plan(records, Target.of(TABLE, told), Decoder(TABLE, told), state, Ports())
 
 

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ch_sink.decode import Decoder
@@ -15,6 +14,7 @@ from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
+from tests.support.event import chunk_of
 
 TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
 BLOCK = {"connector": "mysql", "name": "s", "file": "b.1", "pos": 1, "row": 0}
@@ -23,9 +23,8 @@ ROW = {"id": 1, "v": "x"}
 
 
 def records(start: int, values: list[Any]) -> Records:
-    n = len(values)
     texts = [None if value is None else json.dumps(value).encode() for value in values]
-    return Records("t", 0, np.arange(start, start + n), np.zeros(n, dtype=np.int64), [b'{"id":1}'] * n, texts, None)
+    return chunk_of([b'{"id":1}'] * len(values), texts, first=start)
 
 
 class Past:

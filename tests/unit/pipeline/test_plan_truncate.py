@@ -2,17 +2,16 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from ch_sink.errors import StreamFailed
-from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
 from tests.model import LAYOUTS
+from tests.support.event import chunk_of
 from tests.support.harness import ENGINES, PlainDecoder, target_table
 
 COMMIT = 5000
@@ -29,15 +28,7 @@ def record(op, key, lsn, commit=COMMIT):
 def planned(*records, start=0, state=None, **policy):
     layout = LAYOUTS["key"]
     target = Target.of(target_table(layout, ENGINES["replacing"]), policy_of(truncate="apply", **policy))
-    n = len(records)
-    chunk = Records(
-        "t",
-        0,
-        np.arange(start, start + n),
-        np.zeros(n, dtype=np.int64),
-        [k for k, _ in records],
-        [v for _, v in records],
-    )
+    chunk = chunk_of([k for k, _ in records], [v for _, v in records], first=start)
     return plan(chunk, target, PlainDecoder(layout, want_before=False), state or State(), Ports())
 
 
@@ -48,7 +39,6 @@ def versions(made):
 def test_rows_of_the_same_transaction_on_another_partition_are_not_below_it():
     truncate = planned(record("t", 0, 4000), start=90)
     elsewhere = planned(record("c", 7, 4100), start=3)
-    assert truncate.barrier is not None
     assert truncate.barrier.kind == "truncate"
     assert all(v >= truncate.barrier.version for v in versions(elsewhere))
 

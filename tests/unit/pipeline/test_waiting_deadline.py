@@ -1,13 +1,7 @@
 """How long changes wait for a hand-over: each from when it began to, and never longer than what it waits for takes."""
 
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
-from tests.support.waiting import FIRST, Stream, row
-
-
-def moved(old: int, new: int, at: int) -> list[Event]:
-    """One row's key changes, and its large value is left out."""
-    create = postgres("c", {"id": new}, None, row(new, PLACEHOLDER), at, at - 10)
-    return key_change(postgres("d", {"id": old}, None, None, at, at - 10), create)
+from tests.support.hand import postgres
+from tests.support.waiting import FIRST, Stream, moved, row
 
 
 def test_a_change_is_given_up_by_its_own_time_and_not_by_an_older_ones() -> None:
@@ -32,7 +26,6 @@ def test_what_came_behind_a_change_that_is_given_up_is_applied() -> None:
     stream.feed(0, postgres("u", {"id": 8}, None, row(8, "whole"), 300, 290))
     stream.now = 601.0
     done = stream.sinks[0].retry_pending(stream.states[0], below=1 << 62)
-    assert done is not None
     assert (done.counts.dead_letters, done.counts.kinds["released"], stream.sinks[0].waiting) == (1, 1, 1)
     assert stream.retry().waiting == 0
     assert stream.current() == [{"id": 8, "big": "whole", "extra": None}]
@@ -45,6 +38,5 @@ def test_a_hand_over_that_is_there_by_the_deadline_is_used() -> None:
     stream.feed(1, moved(1, 2, 300)[0])
     stream.now = 601.0
     done = stream.sinks[0].retry_pending(stream.states[0], below=1 << 62)
-    assert done is not None
     assert (done.counts.dead_letters, done.counts.kinds["released"], stream.sinks[0].waiting) == (1, 2, 0)
     assert stream.current() == [{"id": 2, "big": "value", "extra": None}]

@@ -3,8 +3,8 @@
 from typing import Any
 
 from ch_sink.model.change import Records
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
-from tests.support.waiting import FIRST, Stream, row
+from tests.support.hand import Event, postgres
+from tests.support.waiting import FIRST, Stream, moved, row
 
 
 class Counted:
@@ -17,12 +17,6 @@ class Counted:
     def decode(self, records: Records, *given: Any, **named: Any) -> Any:
         self.counts.append(len(records))
         return self.inner.decode(records, *given, **named)
-
-
-def moved(old: int, new: int, at: int) -> list[Event]:
-    """One row's key changes, and its large value is left out."""
-    create = postgres("c", {"id": new}, None, row(new, PLACEHOLDER), at, at - 10)
-    return key_change(postgres("d", {"id": old}, None, None, at, at - 10), create)
 
 
 def counting(stream: Stream) -> list[int]:

@@ -52,18 +52,16 @@ def drip(connection: socket.socket, seconds: float) -> float:
     return time.monotonic() - begun
 
 
-@pytest.mark.parametrize(
-    "sent", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
-)
-def test_half_sent_requests_take_few_descriptors_and_the_next_request_is_answered(
-    server: Listener, sent: bytes
-) -> None:
+HALF = (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+
+
+def test_half_sent_requests_take_few_descriptors_and_the_next_request_is_answered(server: Listener) -> None:
     before = descriptors()
     with ExitStack() as open_connections:
-        for _ in range(400):
+        for sent in HALF * 150:
             open_connections.enter_context(connect(server)).sendall(sent)
         assert fetch(server) == 200
-        assert descriptors() - before - 400 <= 100, "400 are the clients' own"
+        assert descriptors() - before - 450 <= 100, "450 are the clients' own"
 
 
 def test_a_request_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,6 @@ def test_seven_digits_reach_a_column_that_has_them_without_a_schema() -> None:
     kind = source_type(Column("c", "DateTime64(7)"))
     assert kind is not None
     encode = encoder(kind, "datetime2(7)")
-    assert encode is not None
     assert encode("2018-06-20 15:13:16.9451042") == 1529507596945104200
 
 

@@ -38,7 +38,6 @@ def send(stream: Stream, *events: Event, partition: int | None = None) -> None:
 
 def pg(op: str, id_: int, before: Any, after: Any, commit: int | None, lsn: int, mark: Any = "false") -> Event:
     event = postgres(op, key(id_), before, after, commit, lsn)
-    assert event.value is not None
     return Event(event.key, {**event.value, "source": {**event.value["source"], "snapshot": mark, "xmin": None}})
 
 

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ch_sink.decode import Decoder
@@ -31,6 +30,7 @@ from tests.support.documents import (
     sample,
     sqlserver,
 )
+from tests.support.event import chunk_of
 
 
 def numbers(block: SQLServerBlock) -> tuple[int, int, bool]:
@@ -98,8 +98,7 @@ def tenants(encoding: str) -> tuple[Records, Decoder]:
             row = {"tenant": tenant, "id": number}
             event = {"op": "c", "before": None, "after": row, "source": block}
             pairs.append((written(key_schema, row), written(schema, event)))
-    n = len(pairs)
-    records = Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), [k for k, _ in pairs], [v for _, v in pairs])
+    records = chunk_of([k for k, _ in pairs], [v for _, v in pairs])
     return records, Decoder(TENANTS, policy_of(), registry=topic.registry)
 
 

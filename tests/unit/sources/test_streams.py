@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ch_sink.discovery.sample import sample_schema
-from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import create_table
 from ch_sink.table.spec import TableSpec
@@ -31,6 +29,7 @@ from tests.support.documents import (
     sample,
     singlestore,
 )
+from tests.support.event import chunk_of
 from tests.support.hand import PLACEHOLDER
 
 
@@ -112,7 +111,7 @@ def test_init_makes_the_internal_id_a_column_of_what_is_written(payload: Any, wa
     """The key's schema says int64; the sample has 24 digits of text."""
     key = sample("singlestore", "key") | {"payload": {"InternalId": payload}}
     value = sample("singlestore", "create")
-    records = Records("t", 0, np.arange(1), np.zeros(1, dtype=np.int64), [dumps(key)], [dumps(value)])
+    records = chunk_of([dumps(key)], [dumps(value)])
     schema = sample_schema(records)
     assert schema is not None
     statement = create_table(schema, TableSpec("db", "example"))

@@ -15,7 +15,6 @@ def test_the_home_has_what_starts_spark_and_not_the_archive_of_pyspark(
 ) -> None:
     monkeypatch.setenv("CH_SINK_CACHE", str(tmp_path))
     made = home.linked_home()
-    assert made is not None
     assert made.is_relative_to(tmp_path)
     assert (made / "bin" / "spark-submit").samefile(Path(pyspark.__file__).parent / "bin" / "spark-submit")
     assert list((made / "jars").glob("spark-core_*.jar"))

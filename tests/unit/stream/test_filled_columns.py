@@ -9,8 +9,8 @@ from ch_sink.memory import MemoryLedger
 from ch_sink.model.counts import Counts
 from ch_sink.model.policy import ColumnPolicy, Policy, TopicProfile
 from ch_sink.order import State
-from ch_sink.ports import FinishedRange
-from ch_sink.stream.claims import expect_same_columns
+from ch_sink.ports import FinishedRange, Terms
+from ch_sink.stream.claims import expect_same_terms
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.column import Column
 
@@ -27,7 +27,7 @@ def table(engine: Engine, *order: str) -> TargetTable:
 def before(key: tuple[str, ...] = ("id",), **columns: Any) -> MemoryLedger:
     """The ledger of a stream that has stored rows under this choice of columns."""
     ledger = MemoryLedger("s")
-    ledger.claim("first", ColumnPolicy(**columns).origins())
+    ledger.claim("first", Terms(ColumnPolicy(**columns).origins()))
     state = State(profile=TopicProfile(key_columns=key)).to_json()
     ledger.results([FinishedRange("t", "T", 0, 0, 5, Counts(), state)])
     ledger.release()
@@ -35,7 +35,7 @@ def before(key: tuple[str, ...] = ("id",), **columns: Any) -> MemoryLedger:
 
 
 def opens(ledger: MemoryLedger, there: TargetTable, **columns: Any) -> None:
-    expect_same_columns("s", ledger, there, Policy(columns=ColumnPolicy(**columns)))
+    expect_same_terms("s", ledger, there, Policy(columns=ColumnPolicy(**columns)))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_constant_that_tells_topics_apart_stays() -> None:
 
 def test_a_stream_that_has_stored_nothing_may_be_changed() -> None:
     ledger = MemoryLedger("s")
-    ledger.claim("first", ColumnPolicy(mask=(("v", "sha256"),)).origins())
+    ledger.claim("first", Terms(ColumnPolicy(mask=(("v", "sha256"),)).origins()))
     ledger.release()
     opens(ledger, table(REPLACING, "v", "id"))
 
@@ -86,6 +86,18 @@ def test_a_command_keeps_what_the_last_job_filled_the_columns_with() -> None:
     ledger.release()
     with pytest.raises(StreamFailed):
         opens(ledger, table(REPLACING, "v", "id"))
-    ledger.claim("resync-1", ())
+    ledger.claim("resync-1", Terms())
     ledger.release()
     opens(ledger, table(REPLACING, "v", "id"))
+
+
+@pytest.mark.parametrize(("was", "now"), [("public.o", "public.p"), ("public.o", ""), ("", "public.o")])
+def test_another_source_table_of_the_topic_stops_the_stream(was: str, now: str) -> None:
+    ledger = before()
+    ledger.claim("second", Terms(source_table=was))
+    ledger.release()
+    there, policy = table(REPLACING, "id"), Policy()
+    with pytest.raises(StreamFailed, match="source_table is") as error:
+        expect_same_terms("s", ledger, there, policy, now)
+    assert "another `stream`" in (error.value.hint or "")
+    expect_same_terms("s", ledger, there, policy, was)

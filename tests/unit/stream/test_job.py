@@ -58,9 +58,7 @@ def test_streams_are_read_once_each_to_the_end_and_broken_ones_to_where_they_bre
 
 
 def test_tasks_of_all_streams_share_a_call_and_topics_a_question() -> None:
-    job = MemoryJob()
-    for name in "abcd":
-        job.add(name, 10)
+    job = MemoryJob().having(**dict.fromkeys("abcd", 10))
 
     def grow(_: MemoryJob, tasks: Sequence[Task]) -> None:
         for name in "abcd":
@@ -73,10 +71,7 @@ def test_tasks_of_all_streams_share_a_call_and_topics_a_question() -> None:
 
 
 def test_a_backlog_is_shared_and_read_without_a_pause() -> None:
-    job = MemoryJob()
-    job.add("large", 1000)
-    job.add("small", 20)
-    job.add("middle", 150)
+    job = MemoryJob().having(large=1000, small=20, middle=150)
     assert job.run(limit=100, once=True) == {}
     first: dict[str, int] = {}
     for name in job.streams:
@@ -86,9 +81,7 @@ def test_a_backlog_is_shared_and_read_without_a_pause() -> None:
 
 
 def test_an_idle_job_looks_once_an_interval() -> None:
-    job = MemoryJob()
-    job.add("a", 3)
-    job.add("b", 3)
+    job = MemoryJob().having(a=3, b=3)
     assert job.run(interval=2.0, stopping=lambda: job.lanes.clock > 20.1) == {}
     assert len(job.looks) == 10
     assert len(job.calls) == 1
@@ -96,8 +89,7 @@ def test_an_idle_job_looks_once_an_interval() -> None:
 
 @pytest.mark.parametrize("running", [True, False])
 def test_added_partitions_are_read_though_the_topic_is_quiet(running: bool) -> None:
-    job = MemoryJob()
-    job.add("a", 10)
+    job = MemoryJob().having(a=10)
     if not running:
         job.run(once=True)
         job.streams["a"].topic.ends[1] = 3
@@ -106,8 +98,7 @@ def test_added_partitions_are_read_though_the_topic_is_quiet(running: bool) -> N
     def stopping() -> bool:
         if job.covered("a") == {0: 10}:
             job.streams["a"].topic.ends[1] = 3
-        assert job.job is not None
-        lags.extend(summary.lag for summary in job.job.summaries)
+        lags.extend(summary.lag for summary in job.current.summaries)
         return job.covered("a").get(1) == 3 or job.lanes.clock > 30
 
     assert job.run(stopping=stopping) == {}
@@ -117,9 +108,7 @@ def test_added_partitions_are_read_though_the_topic_is_quiet(running: bool) -> N
 
 
 def test_a_stream_that_fails_at_its_start_does_not_keep_the_others_from_theirs() -> None:
-    job = MemoryJob()
-    job.add("good", 30)
-    job.add("bad", 30)
+    job = MemoryJob().having(good=30, bad=30)
     job.streams["bad"].detect = _refuse  # type: ignore[method-assign]
     failed = job.run(once=True)
     assert str(failed["bad"]) == "no such table"
@@ -131,9 +120,7 @@ def _refuse() -> None:
 
 
 def test_fail_fast_ends_the_job_at_the_first_failure() -> None:
-    job = MemoryJob()
-    job.add("bad", 30)
-    job.add("good", 1000)
+    job = MemoryJob().having(bad=30, good=1000)
     job.broken["bad"] = 5
     assert list(job.run(limit=20, fail_fast=True)) == ["bad"]
     assert job.covered("good") == {0: 10}
@@ -141,9 +128,7 @@ def test_fail_fast_ends_the_job_at_the_first_failure() -> None:
 
 def test_an_executor_that_always_loses_one_stream_stops_that_stream_only() -> None:
     """Its tasks kill the worker. The others lose the first call with it, and no other."""
-    job = MemoryJob()
-    for name in "abc":
-        job.add(name, 30)
+    job = MemoryJob().having(**dict.fromkeys("abc", 30))
 
     def lose(_: MemoryJob, tasks: Sequence[Task]) -> None:
         if any(task.stream == "b" for task in tasks):
@@ -158,8 +143,7 @@ def test_an_executor_that_always_loses_one_stream_stops_that_stream_only() -> No
 
 
 def test_once_reads_what_was_there_at_the_start() -> None:
-    job = MemoryJob()
-    job.add("a", 30)
+    job = MemoryJob().having(a=30)
     job.before = lambda job, _: job.grow("a", 10)
     assert job.run(once=True) == {}
     assert job.covered("a") == {0: 30}
@@ -167,8 +151,7 @@ def test_once_reads_what_was_there_at_the_start() -> None:
 
 @pytest.mark.parametrize("asked_at", [1, 2])
 def test_a_stop_lets_the_running_batch_end_and_begins_no_other(asked_at: int) -> None:
-    job = MemoryJob()
-    job.add("a", 1000)
+    job = MemoryJob().having(a=1000)
     assert job.run(limit=20, stopping=lambda: len(job.calls) >= asked_at) == {}
     assert len(job.calls) == asked_at
     assert job.covered("a") == {0: asked_at * 20}
@@ -177,8 +160,7 @@ def test_a_stop_lets_the_running_batch_end_and_begins_no_other(asked_at: int) ->
 def test_changes_that_have_waited_since_an_earlier_job_are_applied_though_nothing_new_is_there() -> None:
     from ch_sink.ports import PendingRecord
 
-    job = MemoryJob()
-    job.add("a", 0)
+    job = MemoryJob().having(a=0)
     job.streams["a"].pending.put("id", 0, [PendingRecord(3, 0, b"k", b"{}", [], 0, 0)], "token")
     released: list[Task] = []
     job.before = lambda _, tasks: released.extend(t for t in tasks if not isinstance(t, RangeTask))
@@ -187,8 +169,7 @@ def test_changes_that_have_waited_since_an_earlier_job_are_applied_though_nothin
 
 
 def test_a_job_of_which_no_stream_can_be_opened_ends() -> None:
-    job = MemoryJob()
-    job.add("a", 30)
+    job = MemoryJob().having(a=30)
     whole = job.streams["a"].detect
     job.streams["a"].detect = _refuse  # type: ignore[method-assign]
     assert list(job.run()) == ["a"]
@@ -199,8 +180,7 @@ def test_a_job_of_which_no_stream_can_be_opened_ends() -> None:
 
 
 def test_a_failure_of_the_job_is_not_recorded_as_one_of_its_streams() -> None:
-    job = MemoryJob()
-    job.add("a", 30)
+    job = MemoryJob().having(a=30)
 
     def no_java(_: MemoryJob, tasks: Sequence[Task]) -> None:
         raise StreamFailed("Spark needs Java")
@@ -212,9 +192,7 @@ def test_a_failure_of_the_job_is_not_recorded_as_one_of_its_streams() -> None:
 
 
 def test_a_job_whose_spark_is_lost_ends_and_blames_no_stream() -> None:
-    job = MemoryJob()
-    for name in "abc":
-        job.add(name, 30)
+    job = MemoryJob().having(**dict.fromkeys("abc", 30))
     lost = SparkLost("Spark stopped working")
 
     def lose(_: MemoryJob, _tasks: Sequence[Task]) -> None:
@@ -224,8 +202,7 @@ def test_a_job_whose_spark_is_lost_ends_and_blames_no_stream() -> None:
     with pytest.raises(SparkLost) as found:
         job.run()
     assert found.value is lost
-    assert job.job is not None
-    assert {s.state for s in job.job.roster.standings().values()} == {"running"}
+    assert {s.state for s in job.current.roster.standings().values()} == {"running"}
     # No `resume` is needed: the next job reads everything.
     job.before = lambda _job, _tasks: None
     assert job.run(once=True) == {}
@@ -233,21 +210,18 @@ def test_a_job_whose_spark_is_lost_ends_and_blames_no_stream() -> None:
 
 
 def test_a_job_whose_spark_is_lost_while_nothing_comes_ends_as_well() -> None:
-    job = MemoryJob()
-    job.add("a", 30)
+    job = MemoryJob().having(a=30)
     lost = SparkLost("Spark stopped working")
     with pytest.raises(SparkLost) as found:
         job.run(lost=lambda: lost if job.lanes.clock > 20 else None)
     assert found.value is lost
     assert job.covered("a") == {0: 30}
-    assert job.job is not None
-    assert job.job.roster.standing("a").state == "running"
+    assert job.current.roster.standing("a").state == "running"
 
 
 def test_work_that_another_execution_has_taken_over_is_planned_again() -> None:
     """However often: a cluster that copies slow tasks says nothing about the stream."""
-    job = MemoryJob()
-    job.add("a", 30)
+    job = MemoryJob().having(a=30)
     calls = iter(range(10**6))
     job.before = lambda job, _: setattr(job, "failing", superseded("a", 0) if next(calls) < 5 else None)
     assert job.run(once=True) == {}
@@ -276,10 +250,9 @@ def test_a_ledger_that_hangs_delays_no_request_for_streams_of_another(first: str
     seen: list[str] = []
 
     def stopping() -> bool:
-        assert job.job is not None
         if not job.asked and job.covered("well"):
             job.ask("pause", "well")
-        seen.append(job.job.roster.standing("well").state)
+        seen.append(job.current.roster.standing("well").state)
         done = seen[-1] == "paused" or job.lanes.now() - began > 20
         if done:
             hung.released.set()
@@ -291,18 +264,15 @@ def test_a_ledger_that_hangs_delays_no_request_for_streams_of_another(first: str
 
 
 def test_the_lag_of_a_paused_stream_grows_until_it_is_resumed() -> None:
-    job = MemoryJob()
-    job.add("a", 10, 5)
-    job.add("b", 10)
+    job = MemoryJob().having(a=(10, 5), b=10)
     seen: dict[int, tuple[int | None, int]] = {}
     """Second → the lag that is shown, and what is unread indeed."""
 
     def stopping() -> bool:
-        assert job.job is not None
         moment = int(job.lanes.clock)
         if moment not in seen:
             there = sum(job.streams["a"].topic.ends.values())
-            seen[moment] = job.job.streams[0].summary.lag, there - sum(job.covered("a").values())
+            seen[moment] = job.current.streams[0].summary.lag, there - sum(job.covered("a").values())
             job.grow("a", 2, moment % 2)
             if moment in (10, 30):
                 job.ask("pause" if moment == 10 else "resume", "a")
@@ -318,18 +288,15 @@ def test_the_lag_of_a_paused_stream_grows_until_it_is_resumed() -> None:
 
 
 def test_a_stopped_stream_counts_what_it_did_not_read_and_what_comes() -> None:
-    job = MemoryJob()
-    job.add("a", 30)
-    job.add("b", 10)
+    job = MemoryJob().having(a=30, b=10)
     job.broken["a"] = 12
     seen: list[int | None] = []
 
     def stopping() -> bool:
-        assert job.job is not None
-        if job.job.roster.standing("a").state == "stopped":
+        if job.current.roster.standing("a").state == "stopped":
             if not seen:
                 job.grow("a", 1000)
-            seen.append(job.job.streams[0].summary.lag)
+            seen.append(job.current.streams[0].summary.lag)
         return job.lanes.clock > 20
 
     assert set(job.run(stopping=stopping)) == {"a"}

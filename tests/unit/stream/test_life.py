@@ -83,9 +83,7 @@ def outage(job: MemoryJob, began: float, ended: float, error: ChSinkError) -> No
 
 
 def test_an_outage_is_waited_out_and_nothing_is_read_twice() -> None:
-    job = MemoryJob()
-    for name in "abc":
-        job.add(name, 40)
+    job = MemoryJob().having(**dict.fromkeys("abc", 40))
     outage(job, 5.0, 300.0, ClickHouseUnavailable("no answer"))
     grown: set[int] = set()
 
@@ -100,13 +98,11 @@ def test_an_outage_is_waited_out_and_nothing_is_read_twice() -> None:
     assert job.run(stopping=stopping) == {}
     total = 40 + 7 * len(grown)
     assert [job.covered(name) for name in "abc"] == [{0: total}] * 3
-    assert job.job is not None
-    assert {s.state for s in job.job.roster.standings().values()} == {"running"}
+    assert {s.state for s in job.current.roster.standings().values()} == {"running"}
 
 
 def test_once_waits_too() -> None:
-    job = MemoryJob()
-    job.add("a", 40)
+    job = MemoryJob().having(a=40)
     outage(job, 0.0, 100.0, BrokerUnavailable("no broker"))
     assert job.run(once=True) == {}
     assert job.covered("a") == {0: 40}
@@ -115,8 +111,7 @@ def test_once_waits_too() -> None:
 
 
 def test_a_server_that_does_not_come_back_stops_its_streams_after_retry_for() -> None:
-    job = MemoryJob()
-    job.add("a", 40)
+    job = MemoryJob().having(a=40)
     outage(job, 0.0, math.inf, ClickHouseUnavailable("no answer"))
     failed = job.run(once=True, retry_for=600.0)
     assert str(failed["a"]) == "no answer"
@@ -124,8 +119,7 @@ def test_a_server_that_does_not_come_back_stops_its_streams_after_retry_for() ->
 
 
 def test_a_server_that_is_away_at_the_start_is_waited_for() -> None:
-    job = MemoryJob()
-    job.add("a", 40)
+    job = MemoryJob().having(a=40)
     whole, tries = job.streams["a"].detect, 0
 
     def detect() -> TargetTable:
@@ -142,9 +136,7 @@ def test_a_server_that_is_away_at_the_start_is_waited_for() -> None:
 
 
 def test_a_topic_whose_broker_is_away_waits_while_others_go_on() -> None:
-    job = MemoryJob()
-    job.add("a", 40)
-    job.add("b", 40)
+    job = MemoryJob().having(a=40, b=40)
     whole = job.states
 
     def states(topics: Sequence[str]) -> dict[str, TopicState | ChSinkError]:
@@ -158,8 +150,7 @@ def test_a_topic_whose_broker_is_away_waits_while_others_go_on() -> None:
     seen: list[str] = []
 
     def stopping() -> bool:
-        assert job.job is not None
-        seen.append(job.job.roster.standing("a").state)
+        seen.append(job.current.roster.standing("a").state)
         return job.lanes.clock > 120
 
     assert job.run(stopping=stopping) == {}
@@ -169,9 +160,7 @@ def test_a_topic_whose_broker_is_away_waits_while_others_go_on() -> None:
 
 
 def test_pause_and_resume_while_the_job_runs() -> None:
-    job = MemoryJob()
-    job.add("a", 10)
-    job.add("b", 10)
+    job = MemoryJob().having(a=10, b=10)
     reached: dict[int, int] = {}
 
     def stopping() -> bool:
@@ -193,9 +182,7 @@ def test_pause_and_resume_while_the_job_runs() -> None:
 
 
 def test_a_paused_stream_is_not_even_opened() -> None:
-    job = MemoryJob()
-    job.add("a", 10)
-    job.add("b", 10)
+    job = MemoryJob().having(a=10, b=10)
     job.ask("pause", "a")
     assert job.run(once=True) == {}
     assert job.read["a"] == []
@@ -203,14 +190,12 @@ def test_a_paused_stream_is_not_even_opened() -> None:
 
 
 def test_a_stream_is_mended_and_resumed_without_a_restart() -> None:
-    job = MemoryJob()
-    job.add("a", 30)
+    job = MemoryJob().having(a=30)
     job.broken["a"] = 12
     states: list[str] = []
 
     def stopping() -> bool:
-        assert job.job is not None
-        state = job.job.roster.standing("a").state
+        state = job.current.roster.standing("a").state
         states.append(state)
         if state == "stopped" and job.lanes.clock > 20 and job.broken:
             job.broken.clear()
@@ -244,10 +229,9 @@ def test_streams_join_and_leave_while_the_job_runs() -> None:
     assert looks[5] - looks[3] < 15
     assert job.covered("a") == {0: 25}
     assert job.covered("b") == {0: 5}
-    assert job.job is not None
-    assert [s.name for s in job.job.streams] == ["b"]
-    assert [s.stream for s in job.job.summaries] == ["b", "a"]
-    assert [s.stream for s in job.job.view().streams] == ["b"]
+    assert [s.name for s in job.current.streams] == ["b"]
+    assert [s.stream for s in job.current.summaries] == ["b", "a"]
+    assert [s.stream for s in job.current.view().streams] == ["b"]
 
 
 def test_a_stream_whose_topic_is_missing_for_a_moment_goes_on() -> None:
@@ -277,9 +261,7 @@ def test_a_stream_whose_topic_is_missing_for_a_moment_goes_on() -> None:
 
 
 def test_a_deleted_topic_of_a_file_of_its_own_stops_its_stream() -> None:
-    job = MemoryJob()
-    job.add("a", 5)
-    job.add("b", 5)
+    job = MemoryJob().having(a=5, b=5)
 
     def stopping() -> bool:
         if job.lanes.now() > 10:

@@ -7,8 +7,7 @@ import pytest
 
 from ch_sink.errors import ClickHouseUnavailable
 from ch_sink.memory import MemoryLedger
-from ch_sink.model.policy import Origins
-from ch_sink.ports import Claim
+from ch_sink.ports import Claim, Terms
 from ch_sink.stream.claims import forget, new_claim
 from ch_sink.stream.tasks import Task
 from tests.support.job import MemoryJob
@@ -19,10 +18,10 @@ def losing(monkeypatch: pytest.MonkeyPatch, *, stored: bool) -> list[Claim]:
     lost: list[Claim] = []
     inner = MemoryLedger.claim
 
-    def claim(self: MemoryLedger, run_id: str, columns: Origins | None = None) -> Claim:
+    def claim(self: MemoryLedger, run_id: str, terms: Terms | None = None) -> Claim:
         if lost:
-            return inner(self, run_id, columns)
-        lost.append(inner(self, run_id, columns) if stored else new_claim(self.stream, run_id, None))
+            return inner(self, run_id, terms)
+        lost.append(inner(self, run_id, terms) if stored else new_claim(self.stream, run_id, None))
         raise ClickHouseUnavailable("no answer")
 
     monkeypatch.setattr(MemoryLedger, "claim", claim)
@@ -30,16 +29,14 @@ def losing(monkeypatch: pytest.MonkeyPatch, *, stored: bool) -> list[Claim]:
 
 
 def test_the_job_claims_the_stream_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost, job = losing(monkeypatch, stored=True), MemoryJob()
-    job.add("s", 10)
+    lost, job = losing(monkeypatch, stored=True), MemoryJob().having(s=10)
     assert job.run(once=True) == {}
     assert lost
     assert job.covered("s") == {0: 10}
 
 
 def test_the_job_goes_on_when_the_claim_displaces_its_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost, job = losing(monkeypatch, stored=False), MemoryJob()
-    job.add("s", 10)
+    lost, job = losing(monkeypatch, stored=False), MemoryJob().having(s=10)
 
     def arrives(_: MemoryJob, tasks: Sequence[Task]) -> None:
         if not job.calls:
@@ -51,8 +48,7 @@ def test_the_job_goes_on_when_the_claim_displaces_its_newer_one(monkeypatch: pyt
 
 
 def test_a_newer_claim_of_another_job_stops_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = MemoryJob()
-    job.add("s", 10)
+    job = MemoryJob().having(s=10)
     other = new_claim("s", "another run", None)
     forget("s", "another run")
 
@@ -74,8 +70,7 @@ def test_a_newer_claim_of_another_job_stops_the_stream(monkeypatch: pytest.Monke
 def test_a_job_that_waited_does_not_take_the_stream_back_from_the_one_that_took_it_meanwhile(
     run_id: str, host: str, stops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = MemoryJob()
-    job.add("s", 10)
+    job = MemoryJob().having(s=10)
     job.failing = ClickHouseUnavailable("no answer")
     release = MemoryLedger.release
 
@@ -83,7 +78,6 @@ def test_a_job_that_waited_does_not_take_the_stream_back_from_the_one_that_took_
         release(self)
         if job.failing is not None:
             job.failing = None
-            assert self._book.newest is not None
             self._book.claims.append(Claim(self._book.newest.number + 1, run_id, host, 1, "long ago"))
 
     monkeypatch.setattr(MemoryLedger, "release", release_and_lose)

@@ -228,9 +228,7 @@ def test_no_job_asks_what_to_read_while_its_only_slot_is_taken_for_long() -> Non
 
 def _taken_for_long() -> tuple[MemoryJob, list[int]]:
     """A job after three batches, and how many looks it had taken when the second one began, and a moment later."""
-    job = MemoryJob(lanes=ThreadLanes())
-    job.add("a", 1)
-    job.add("b", 1)
+    job = MemoryJob(lanes=ThreadLanes()).having(a=1, b=1)
     asked: list[int] = []
 
     def before(_: MemoryJob, __: Sequence[Task]) -> None:

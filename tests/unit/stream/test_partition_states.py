@@ -1,4 +1,4 @@
-"""States of partitions: epochs, names of sources, kinds of ids."""
+"""States of partitions: epochs and names of sources."""
 
 from typing import Any
 
@@ -67,6 +67,16 @@ def test_a_lost_ledger_or_a_recreated_topic_begins_above_every_known_epoch() -> 
     assert States(fresh, "id", 2, None).at(0, 0).epoch == 0
 
 
+@pytest.mark.parametrize(("stored", "shared", "epoch"), [(5, False, 6), (3, False, 3), (None, False, 3), (5, True, 3)])
+def test_a_known_stream_goes_on_above_the_rows_of_another_writer(stored: int | None, shared: bool, epoch: int) -> None:
+    ledger = ledger_of(10, epoch=3)
+    for _ in range(2):  # its next life has rows of its own
+        known = States(ledger, "id", 2, stored, shared=shared)
+        known.rise_above_table()
+        assert known.at(0, 10).epoch == epoch
+        stored = epoch if stored == 5 else stored
+
+
 def test_changes_read_again_from_an_unknown_place_begin_above_every_known_epoch() -> None:
     """With a bare state all of them would lose to what they wrote at first."""
     ledger = ledger_of(10, 20, epoch=3)
@@ -89,28 +99,6 @@ def fed(**choices: Any) -> MemoryFed:
 
 def created(*ids: Any) -> list[Any]:
     return [event("c", one, {"_id": one}) for one in ids]
-
-
-def test_partitions_of_different_kinds_stop_the_stream() -> None:
-    stream = fed()
-    stream.send(0, *created(1, 2))
-    stream.send(1, *created("1"))
-    with pytest.raises(StreamFailed, match="as _id numbers in partition 0 and texts in partition 1") as stopped:
-        stream.batch(0, 1)
-    assert "document.keys: typed" in (stopped.value.hint or "")
-    stream.runner.kill()
-    with pytest.raises(StreamFailed, match="numbers in partition 0"):
-        stream.poll()
-
-
-def test_a_partition_that_has_shown_no_kind_takes_that_of_the_others() -> None:
-    """As within one partition, the kind that comes second is a dead letter."""
-    stream = fed()
-    stream.feed(1, *created("a name"))
-    stream.feed(0, *created(1))
-    stream.feed(1, *created("1", 2))
-    assert [(p, o) for p, o, _ in stream.letters] == [(1, 1)]
-    assert sorted(row["_id"] for row in stream.stream.table.current()) == [b"1", b"2", b"a name"]
 
 
 def test_keys_that_state_their_kind_need_nothing() -> None:

@@ -57,10 +57,8 @@ def test_a_table_is_found_whole(engine: ClickHouse) -> None:
     assert [c.name for c in table.columns if not c.insertable] == ["twice", "also"]
     assert [c.name for c in table.source_columns] == ["id", "region", "ts", "amount", "sign"]
     column = table.column("id")
-    assert column is not None
     assert (column.type, column.comment) == ("Int64", "the key")
     column = table.column("ts")
-    assert column is not None
     assert (column.default_kind, column.default_expression) == ("DEFAULT", "now64(3)")
 
 
@@ -168,7 +166,6 @@ def distributed(engine: ClickHouse) -> tuple[dict[str, Any], dict[str, Any]]:
 def test_distributed_takes_the_engine_of_its_local_table(engine: ClickHouse) -> None:
     over, local = distributed(engine)
     found = local_table(over)
-    assert found is not None
     assert (found.cluster, found.database, found.table) == ("c", "t", "x")
     table = assemble(over, policy_of(), local=local)
     assert (table.name, table.distributed, table.cluster, table.local) == ("x_all", True, "c", ("t", "x"))

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ch_sink.decode import Decoder
@@ -15,7 +14,8 @@ from ch_sink.model.policy import policy_of
 from ch_sink.types import OutOfRange, clickhouse_type, converter
 from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType, parse_connect_schema, propagated_type
-from tests.support.decoding import replacing
+from tests.support.decoding import listed, replacing
+from tests.support.event import chunk_of
 from tests.unit.types.columns import INT, make
 
 
@@ -126,7 +126,7 @@ def _records(connector: str, form: str, field: dict[str, Any], *values: Any) -> 
         out.append(json.dumps({"schema": schema, "payload": payload}, separators=(",", ":")).encode())
     n = len(values)
     keys = [json.dumps({"id": i}).encode() for i in range(n)]
-    return Records("t", 0, np.arange(n), np.zeros(n, dtype=np.int64), keys, out, None)
+    return chunk_of(keys, out)
 
 
 @pytest.mark.parametrize("form", ["events", "named rows"])
@@ -167,7 +167,6 @@ def test_rows_that_name_no_connector_have_a_domain_s_values_too() -> None:
 
 def _expect_plain(events: Records, column: str, values: list[Any]) -> None:
     found = sample_schema(events)
-    assert found is not None
     chosen = clickhouse_type(found.fields[1].type)
     assert chosen == f"Nullable({column})"
     policy = replace(policy_of(), values=ValuePolicy(binary_handling="hex"))
@@ -197,7 +196,6 @@ def test_a_name_of_the_system_s_own_selects_its_rule(
 ) -> None:
     told = {_MARK + "type": name} | {_MARK + part: str(field[part]) for part in ("length", "scale") if part in field}
     found = sample_schema(_records(connector, "events", {"type": field["type"], "parameters": told}, None))
-    assert found is not None
     assert clickhouse_type(found.fields[1].type) == f"Nullable({column})"
 
 
@@ -211,8 +209,7 @@ def test_a_key_in_a_domain_is_read_as_what_it_is() -> None:
     policy = replace(policy_of(), values=ValuePolicy(binary_handling="hex"))
     batch = Decoder(table, policy).decode(keyed)
     assert not batch.bad, batch.bad[0].reason
-    assert batch.key is not None
-    assert batch.key.to_pylist() == [{"x": b"zz"}]
+    assert listed(batch.key) == [{"x": b"zz"}]
 
 
 @pytest.mark.parametrize("text", [" ", "\t\n", "²", "--1", "9" * 5000, ""])

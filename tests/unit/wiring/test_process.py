@@ -50,7 +50,6 @@ def started(work: str, grace: float = 30) -> Iterator["subprocess.Popen[str]"]:
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         yield process
     finally:
@@ -79,7 +78,6 @@ def test_a_signal_ends_the_work_in_order(work: str, number: signal.Signals, code
 def test_a_second_signal_ends_what_does_not_stop() -> None:
     with started(_HANGS) as process:
         process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
         process.stderr.readline()
         time.sleep(0.05)
         process.send_signal(signal.SIGINT)
@@ -137,7 +135,6 @@ def test_a_driver_whose_parent_ends_stops_in_order() -> None:
     child = _FRAME.format(work='    stop.with_parent()\n    print("watching", flush=True)' + _OBEYS, grace=30)
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]).wait()"
     process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == ["begun\n", "watching\n"]
     process.kill()
     process.wait()
