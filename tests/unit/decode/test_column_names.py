@@ -114,15 +114,6 @@ def test_avro_with_adjusted_names(name: str) -> None:
     _assert_rows(Decoder(_table(name), policy_of(), registry=topic.registry).decode(found), name)
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_a_field_of_such_a_name_that_the_table_lacks_is_an_unknown_column(name: str) -> None:
-    table = replacing((Column("id", "Int64"),), ("id",))
-    pairs = [(n, json.dumps(_event({"id": n, name: 5})).encode()) for n in range(2)]
-    batch = Decoder(table, policy_of()).decode(records(*pairs))
-    assert not batch.bad
-    assert [(u.name, u.clickhouse_type) for u in batch.unknown] == [(name, "Nullable(Int64)")]
-
-
 def test_a_fault_names_the_column_by_its_own_name() -> None:
     name = 'say "x"\n'
     table = replacing((Column("id", "Int64"), Column(name, "Nullable(Int64)")), ("id",))
