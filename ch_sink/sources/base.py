@@ -73,6 +73,8 @@ class Source:
     since a commit position may be that of an earlier transaction."""
     omits_values: bool = False
     """Unchanged values may come as the unavailable-value placeholder."""
+    omits_long: bool = False
+    """Only long values do: neither NULL nor empty ones."""
     deferrable: bool = False
     """Unique keys may be checked at the statement's or transaction's end, so that two keys can swap."""
     per_database: bool = False
@@ -188,6 +190,7 @@ class Flattened(Source):
         self.name = name
         self.connectors = frozenset((self.name,))
         self.omits_values = base is None or base.omits_values
+        self.omits_long = base is not None and base.omits_long
         self.deferrable = base is None or base.deferrable
         if base is not None:
             self.wire, self.unique_inner = base.wire, base.unique_inner
