@@ -135,14 +135,14 @@ class FrameStream:
     ) -> Iterator[Mapping[int, int]]:
         """The ends of the batch; those of the former partitions first, if keys have moved from them to added ones.
 
-        Where positions order the changes, those of all partitions compare. Kafka offsets order them within a partition
-        only: what the former ones had before must be read first, and everything behind it belongs to the next epoch.
-        Keys have moved to added partitions only if their number was multiplied; else no record shows where that began.
+        Unless changes of all partitions compare (`States.compare`), what the former ones had before must be read first,
+        and everything behind it belongs to the next epoch. Keys have moved to added partitions only if their number was
+        multiplied; else no record shows where that began.
 
         Raises StreamFailed.
         """
         former, now = states.partitions, len(known.high or ())
-        if known.high and former < now and states.ordered_by_offset is False:
+        if known.high and former < now and states.compare:
             states.add_partitions(now, drained=False)
         elif known.high and former < now and (now % former or max(ceiling) >= former):
             ends = reached if now % former else ceiling
@@ -150,8 +150,7 @@ class FrameStream:
             if unread := [p for p, (end, high) in at.items() if end < high and known.holds(p, end, high)]:
                 raise StreamFailed(
                     f"topic {self.settings.topic} has {now} partitions instead of {former}, and changes that partition "
-                    f"{unread[0]} got before may be unread: keys have moved, and Kafka offsets order them within one "
-                    "partition only",
+                    f"{unread[0]} got before may be unread: keys have moved, and nothing tells which changes are older",
                     hint="Stop this query, let `ch_sink run` with the same configuration catch up (it reads the former "
                     "partitions first, and says if it cannot), and start the query again: it skips what was applied.",
                 )

@@ -314,7 +314,7 @@ class Coordinator:
         former, self.withheld = states.partitions, 0
         if state.whole and former < len(state.low):
             reached = self._planner.positions(state, states)
-            first = self._added.ceiling(former, state, reached, ceiling, by_offset=bool(states.ordered_by_offset))
+            first = self._added.ceiling(former, state, reached, ceiling, compare=states.compare is not False)
             if first is not None:
                 ends = state.high if ceiling is None else ceiling
                 self.withheld = sum(max(0, ends.get(p, 0) - reached[p]) for p in reached.keys() - first.keys())
