@@ -140,7 +140,8 @@ class Pool:
         held: Bools = np.asarray(values.is_valid())
         kind = values.type
         if pa.types.is_binary(kind) or pa.types.is_string(kind):
-            held &= np.asarray(pc.fill_null(pc.binary_length(values), 0)) > len("{}")
+            nothing = pa.array([b"", b"{}"]).cast(kind)
+            held &= ~np.asarray(pc.is_in(values, nothing))
         elif pa.types.is_list(kind) or pa.types.is_map(kind):
             held &= np.diff(np.asarray(values.offsets)) > 0
         return held
