@@ -26,6 +26,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert, RowLookup
 from ch_sink.sources import Source
 from ch_sink.table.partition import partition_groups
+from ch_sink.types.arrow import untimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,5 +338,9 @@ def _not_stored_so(
         compared = placed if gone is not None and row.get(mark) == gone else names
         return repr([row[name] for name in compared])
 
-    stored = {comparable(row) for row in found.select(names).cast(rows.schema).to_pylist()}
-    return rows.filter(pa.array([comparable(row) not in stored for row in rows.to_pylist()], pa.bool_()))
+    stored = {comparable(row) for row in _untimed(found.select(names).cast(rows.schema)).to_pylist()}
+    return rows.filter(pa.array([comparable(row) not in stored for row in _untimed(rows).to_pylist()], pa.bool_()))
+
+
+def _untimed(rows: pa.Table) -> pa.Table:
+    return pa.table({name: untimed(rows.column(name)) for name in rows.column_names})

@@ -109,7 +109,7 @@ class Coordinator:
         last = expect_same_terms(name, ledger, detected, policy, source_table)
         expect_same_table(last, ledger, self.ports.table, detected, policy)
         try:
-            terms = Terms(policy.columns.origins(), source_table, detected.uuid)
+            terms = Terms(policy.origins(), source_table, detected.uuid)
             self.claim = ledger.claim(self.run_id, terms)
         except BaseException:
             abandon(name, self.run_id)  # else the next attempt takes it for another job's
