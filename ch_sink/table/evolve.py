@@ -6,7 +6,15 @@ from dataclasses import replace
 from ch_sink.model.change import UnknownColumn
 from ch_sink.table.ddl import TABLE_COMMENT, Statement, made_engine, note_types, row_policies, state_tables, views_of
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
-from ch_sink.table.spec import DEDUP_SECONDS, ColumnPlan, EngineChoice, TableSpec, key_names, plan_columns
+from ch_sink.table.spec import (
+    DEDUP_SECONDS,
+    ColumnPlan,
+    EngineChoice,
+    TableSpec,
+    key_names,
+    plan_columns,
+    system_plans,
+)
 from ch_sink.types.chtype import widened
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
@@ -28,9 +36,6 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
     previous = ""
     for plan in plans:
         if plan.system:
-            lacks = existing.engine.family is Family.MERGE_TREE and existing.column(plan.name) is None
-            if lacks and plan.name != SOURCE_TIME:  # nobody knows the times of the rows that are there
-                actions.append(f"ADD COLUMN IF NOT EXISTS {plan.sql}")
             continue
         if existing.column(plan.name) is None:
             actions.append(addition(plan, previous, columns))
@@ -38,8 +43,7 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
             actions += _changes(existing, plan)
         previous = plan.name
         columns.add(previous)
-    actions += _window_actions(existing, spec)
-    return alter(existing, actions, spec.cluster)
+    return alter(existing, [*actions, *_own_actions(existing, spec)], spec.cluster)
 
 
 def choice_of(existing: TargetTable, spec: TableSpec) -> EngineChoice:
@@ -85,7 +89,13 @@ def window_setting(table: TargetTable) -> str:
     return "replicated_deduplication_window" if replicated else "non_replicated_deduplication_window"
 
 
-def _window_actions(existing: TargetTable, spec: TableSpec) -> Iterable[str]:
+def _own_actions(existing: TargetTable, spec: TableSpec) -> Iterable[str]:
+    """What a table needs whatever its source has: a history's system columns, and the window."""
+    if existing.engine.family is Family.MERGE_TREE:
+        for plan in system_plans(replace(spec, engine=EngineChoice.APPEND)):
+            # Nobody knows the times of the rows that are there.
+            if existing.column(plan.name) is None and plan.name != SOURCE_TIME:
+                yield f"ADD COLUMN IF NOT EXISTS {plan.sql}"
     setting = window_setting(existing)
     if existing.dedup_window < spec.dedup_window:
         yield f"MODIFY SETTING {setting} = {spec.dedup_window}"
@@ -166,7 +176,7 @@ def unseen_statements(existing: TargetTable, key: Sequence[str], spec: TableSpec
 
     ``key``: the columns that are assumed to be the topic's key.
     """
-    statements = altering(existing, alter(existing, _window_actions(existing, spec), spec.cluster))
+    statements = altering(existing, alter(existing, _own_actions(existing, spec), spec.cluster))
     statements += views_of(existing, key, spec.cluster)
     return [*statements, *state_tables(spec), *row_policies(existing.name, existing.engine, spec)]
 

@@ -8,7 +8,7 @@ from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import create_table
 from ch_sink.table.detect import DETECT_SQL, assemble
-from ch_sink.table.evolve import diff, existing_statements, offered
+from ch_sink.table.evolve import diff, existing_statements, offered, unseen_statements
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.types.column import Column
@@ -130,6 +130,21 @@ def test_types_that_are_guesses_change_no_column_and_are_stated_nowhere(engine: 
     assert offered(detected(engine), [unknown]) == [
         "ALTER TABLE `t`.`orders` ADD COLUMN IF NOT EXISTS `later` Nullable(Int64)"
     ]
+
+
+@pytest.mark.parametrize("key", [("id",), ()])
+def test_a_history_gets_its_system_columns_before_anything_is_known_of_its_topic(
+    engine: ClickHouse, key: tuple[str, ...]
+) -> None:
+    """Its views need them."""
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run("CREATE TABLE t.orders (id Int64, v String) ENGINE = MergeTree ORDER BY id")
+    for statement in unseen_statements(detected(engine), key, SPEC):
+        engine.run(statement.sql)
+    assert list(types(engine)) == ["id", "v", "_op", "_sign", "_version"]
+    assert engine.rows("SELECT * FROM t.orders_current") == []
+    made = unseen_statements(detected(engine), key, SPEC)
+    assert not [statement for statement in made if statement.kind == "alter"]
 
 
 def test_an_append_table_gets_its_system_columns(engine: ClickHouse) -> None:
