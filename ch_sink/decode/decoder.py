@@ -6,9 +6,11 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.event_keys import KeyLearner, KeyReader, give_key, pick
 from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, FramingError
 from ch_sink.decode.key_layouts import KeyLayouts
@@ -21,7 +23,7 @@ from ch_sink.model.change import ChangeBatch, Half, Records, Skipped
 from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.model.values import Enclosed, Values, inner
 from ch_sink.ports import History, SchemaRegistry
-from ch_sink.sources import RefusedConnector
+from ch_sink.sources import RefusedConnector, refusal_of_cells
 from ch_sink.table.model import TargetTable
 
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
@@ -84,6 +86,7 @@ class Decoder:
             return learned
         part = self._first_row(records, learned)
         if part is not None:
+            self._expect_values(records.values[int(part.source_index[0])], part.connector)
             says = part.null_deletes is not None and bool(part.null_deletes[0])
             return replace(learned, connector=part.connector, null_deletes=says)
         undecided = self._policy.events.tombstones == "auto" and (None in records.values or b"null" in records.values)
@@ -142,6 +145,13 @@ class Decoder:
     def _key_reader(self, profile: TopicProfile) -> KeyReader:
         keys = DocumentKeys(self._table, self._policy) if profile.documents else None
         return KeyReader(self._key_layouts, self._key_envelopes, profile, keys)
+
+    def _expect_values(self, value: bytes | None, connector: str) -> None:
+        """Raises RefusedConnector if the columns of a row are cells: objects of a value and a flag that it was set."""
+        found = msgspec.json.decode(as_json(*self._envelopes.one(value or b"null")))
+        images = [found.get("after"), found.get("before")] if isinstance(found, dict) else []
+        for refused in filter(None, (refusal_of_cells(connector, image) for image in images)):
+            raise refused
 
     def _first_row(self, records: Records, profile: TopicProfile) -> Part | None:
         """The part that holds the first row that can be decoded."""

@@ -28,6 +28,7 @@ from ch_sink.model.change import Op, Records
 from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.table.model import TargetTable
 from ch_sink.types import arrow_type
+from ch_sink.types.arrow import python_values, untimed
 from ch_sink.types.chtype import parse_type
 
 _MOVED = (
@@ -76,7 +77,7 @@ class KeyReader:
     def values(self, keys: list[bytes]) -> list[tuple[Any, ...] | None]:
         """The values of each key, which are equal for keys of one row; None for a key that cannot be read."""
         try:
-            return list(zip(*(column.to_pylist() for column in self.read(keys)), strict=True)) or [None] * len(keys)
+            return list(zip(*(python_values(column) for column in self.read(keys)), strict=True)) or [None] * len(keys)
         except Exception as error:
             if not of_record(error):
                 raise
@@ -217,7 +218,7 @@ def _refuse_moves(part: Part, name: str, before: pa.Array, after: pa.Array, upda
         return
     both = pa.concat_arrays([before, after])
     if pa.types.is_nested(both.type):
-        both = pa.array([repr(value) for value in both.to_pylist()])
+        both = pa.array([repr(value) for value in untimed(both).to_pylist()])
     # Codes and not values: null equals null, and NaN equals NaN.
     codes = both.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
     moved = updates & (codes[: len(before)] != codes[len(before) :])

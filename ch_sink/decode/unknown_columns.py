@@ -33,7 +33,8 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
         elif column is None:
             chosen = clickhouse_type(source)
             default = default_sql(source, chosen, declared.keys())
-            out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous))
+            filled = default is not None or (source.optional and source.default is None)
+            out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous, filled=filled))
         elif column.insertable:
             changed = _outgrown(table, column, source)
             out.extend([changed] if changed is not None else [])

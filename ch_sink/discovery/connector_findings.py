@@ -15,7 +15,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import SchemaRegistry
-from ch_sink.sources import Other, refusal, source_for
+from ch_sink.sources import Other, RefusedConnector, refusal, refusal_of_cells, source_for
 from ch_sink.table.checks import Finding
 from ch_sink.table.model import TargetTable
 from ch_sink.types.connect import RowSchema
@@ -67,7 +67,7 @@ def obstacle(
     parts: Sequence[Records], topic: str, connector: str, policy: Policy, registry: SchemaRegistry | None = None
 ) -> Obstacle | None:
     """The first obstacle to replicating a topic; None if there is none. Raises RegistryError."""
-    refused = refusal(connector)
+    refused = refusal(connector) or _refusal_of_cells(parts, connector, policy, registry)
     if refused is not None:
         return Obstacle("source", refused.message, refused.hint or "")
     key = _struct_key(parts, policy, registry)
@@ -84,6 +84,14 @@ def obstacle(
             "you want, set events: flattened and key_columns.",
         )
     return None
+
+
+def _refusal_of_cells(
+    parts: Sequence[Records], connector: str, policy: Policy, registry: SchemaRegistry | None
+) -> RefusedConnector | None:
+    events = decoded((payload for _, payload in row_events(parts, policy, registry)[0]), RowEvent)
+    first = next((event for event in events if event.after or event.before), None)
+    return refusal_of_cells(connector, first.after or first.before) if first is not None else None
 
 
 def _struct_key(parts: Sequence[Records], policy: Policy, registry: SchemaRegistry | None) -> bytes | None:

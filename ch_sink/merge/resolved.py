@@ -18,6 +18,7 @@ from ch_sink.model.change import BadRecord, ChangeBatch, HandoverId
 from ch_sink.order import Layout, Words
 from ch_sink.ports import StoredRows
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.types.arrow import untimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _codes(column: pa.Array) -> tuple[npt.NDArray[np.int64], int]:
 def _as_binary(column: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_binary(column.type):
         return column.cast(pa.binary())
-    return pa.array([repr(v) for v in column.to_pylist()], type=pa.string())
+    return pa.array([repr(v) for v in untimed(column).to_pylist()], type=pa.string())
 
 
 def _dense(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
@@ -133,6 +134,18 @@ class Pool:
             self._joined[name] = pa.concat_arrays(parts) if parts else pa.array([], type=kind)
         return self._joined[name]
 
+    def long(self, name: str) -> Bools:
+        """Which rows of a column hold more than nothing: neither NULL nor an empty text, array, map or JSON object."""
+        values = self.column(name)
+        held: Bools = np.asarray(values.is_valid())
+        kind = values.type
+        if pa.types.is_binary(kind) or pa.types.is_string(kind):
+            nothing = pa.array([b"", b"{}"]).cast(kind)
+            held &= ~np.asarray(pc.is_in(values, nothing))
+        elif pa.types.is_list(kind) or pa.types.is_map(kind):
+            held &= np.diff(np.asarray(values.offsets)) > 0
+        return held
+
     def take(self, name: str, refs: Refs) -> pa.Array:
         """Values of a column at these row numbers."""
         first = self._segments[0].num_rows
@@ -158,6 +171,8 @@ class Scope:
     partitions: Callable[[pa.Table], Sequence[tuple[str, npt.NDArray[np.int64]]] | None] = lambda _: None
     """Row numbers by table partition; the answer is None if only the server knows."""
     omits_values: bool = False
+    omits_long: bool = False
+    """What an event leaves out is long: a row in which it is null or empty does not know it."""
     deferrable: bool = False
     lookup_all: bool = False
     """Every touched key is looked up: collapsing engines, and tables in which rows can move."""

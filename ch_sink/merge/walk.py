@@ -7,7 +7,7 @@ import numpy as np
 
 from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.merge.dependent import Dependent, EventLists, apply_updates
-from ch_sink.merge.resolved import OUTRANKED, UNSET, Resolved, Scope, Swapped
+from ch_sink.merge.resolved import OUTRANKED, UNSET, Bools, Resolved, Scope, Swapped
 from ch_sink.model.change import BadRecord, HandoverId, Op
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import Decision
@@ -66,6 +66,8 @@ class Walk:
         self.open_swaps: dict[int, int] = {}
         self.unresolved: dict[int, str] = {}
         self.filled = 0
+        self.long: dict[str, Bools] = {}
+        """Column → rows that hold a long value."""
         self.image: list[int] = out.image.tolist()
         self.previous: list[int] = out.previous.tolist()
         self.origin: dict[str, list[int]] = {column: refs.tolist() for column, refs in out.origin.items()}
@@ -183,11 +185,12 @@ class Walk:
             out.awaited[i] = self.ids[i]
             return False
         needed = missing if upserts is None else [c for c in missing if c not in upserts]
-        if ref < 0 and needed and self.policy.on_unresolved == "dead_letter":
-            self.unresolved[i] = needed[0]
+        bases = {column: self._base(column, ref) for column in missing}
+        lacking = [column for column in needed if bases[column] < 0]
+        if lacking and self.policy.on_unresolved == "dead_letter":
+            self.unresolved[i] = lacking[0]
             return False
-        for column in missing:
-            base = self._origin(column, ref) if ref >= 0 else -1
+        for column, base in bases.items():
             self.origin[column][i] = base
             update = batch.updates.get(column)
             if update is not None and i in update.changes and base >= 0:
@@ -199,6 +202,19 @@ class Walk:
             version = self.events.version[ref] if 0 <= ref < len(batch) else row.version
             self.trace.filled[self.events.offset[i]] = Decision("filled", ", ".join(missing), version=version)
         return True
+
+    def _base(self, column: str, ref: int) -> int:
+        """The row that holds the value which an event leaves out, -1 if none does.
+
+        The column may be younger than the row, or may have been left out when that was stored: it is null then, or has
+        the type's zero.
+        """
+        base = self._origin(column, ref) if ref >= 0 else -1
+        if base >= 0 and self.scope.omits_long:
+            if column not in self.long:
+                self.long[column] = self.out.pool.long(column)
+            return base if self.long[column][base] else -1
+        return base
 
     def _handed(self, key: HandoverId) -> tuple[bool, int]:
         """Whether the row of this key change was handed over, and its number."""

@@ -143,6 +143,8 @@ class UnknownColumn:
     wider, or can be null."""
     inferred: bool = False
     """``comment`` is a guess from values, and is never written to the table."""
+    filled: bool = False
+    """Whether it is known what rows have in it that were at the source before: ``default``, or NULL without one."""
 
     @property
     def retyped(self) -> bool:

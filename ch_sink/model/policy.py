@@ -81,6 +81,8 @@ class TablePolicy:
     """The table, in the target's database, in which ``init`` notes the source types of columns."""
 
 
+IDS = "_id"
+"""The field of a document that identifies it, whatever the table's column is called."""
 Origins = tuple[tuple[str, str], ...]
 """Columns of a table, each with what it is filled with: see `ColumnPolicy.origins`."""
 
@@ -139,6 +141,15 @@ class Policy:
     versions: VersionPolicy = VersionPolicy()
     changes: ChangePolicy = ChangePolicy()
     table: TablePolicy = TablePolicy()
+
+    def origins(self) -> Origins:
+        """Column of the table → what it is filled with, where it is not the source's column or field of its name."""
+        documents = self.documents
+        made = {name: f"field {path}" for name, path in documents.columns}
+        if documents.keys == "typed":
+            made[IDS] = "JSON that says its type"
+        return tuple(sorted({**made, **dict(self.columns.origins())}.items()))
+
     columns: ColumnPolicy = ColumnPolicy()
 
 

@@ -15,6 +15,7 @@ from ch_sink.model.change import BackwardStep, ChangeBatch, Half, Op, Records
 from ch_sink.order.state import SourceState, Trace
 from ch_sink.order.version import OFFSET_BITS, Words
 from ch_sink.ports import History
+from ch_sink.types.arrow import untimed
 
 _Changes = dict[str, list[tuple[int, tuple[int, int]]]]
 """Row → offset and commit position of each of its changes."""
@@ -46,8 +47,10 @@ def identities(batch: ChangeBatch, records: Records) -> list[ChangeIdentity]:
     lacking = [i for i in np.flatnonzero(batch.op != Op.TRUNCATE).tolist() if not keys[i]]
     if lacking:
         images = [batch.key] if batch.key is not None else [i for i in (batch.after, batch.before) if i is not None]
-        rows = [image.take(pa.array(lacking)).to_pylist() for image in images]
-        for i, *values in zip(lacking, *rows, strict=True):
+        columns = [
+            untimed(column).to_pylist() for image in images for column in image.take(pa.array(lacking)).itercolumns()
+        ]
+        for i, *values in zip(lacking, *columns, strict=True):
             keys[i] = repr(tuple(values)).encode()
     return [
         ChangeIdentity(ch, cl, ih, il, key, op, ts)
@@ -159,7 +162,7 @@ def _changes_by_row(events: Sequence[tuple[ChangeBatch, Sequence[int]]]) -> _Cha
 def _row(batch: ChangeBatch, event: int) -> str:
     """The key of an event as text; keys of one row need not be the same bytes."""
     assert batch.key is not None
-    return repr([column[event].as_py() for column in batch.key.columns])
+    return repr([untimed(column.slice(event, 1)).to_pylist() for column in batch.key.columns])
 
 
 @dataclass(slots=True)

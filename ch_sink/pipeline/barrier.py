@@ -58,6 +58,8 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
     # A column that only became wider needs no action while its values fit; records with values that do not are bad.
     acted_on = ("add", "null", "widen", "refine") if evolve == "add_columns" else ("add", "null")
     concerned = [c for c in batch.unknown if c.change in acted_on]
+    if evolve != "fail" and target.appends and not key:
+        _refuse_unfilled(concerned, table, evolve)
     if evolve == "ignore" or not concerned:
         return None
     stuck = [c for c in concerned if c.change == "null" and (c.clickhouse_type is None or evolve == "fail")]
@@ -82,6 +84,26 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
         )
     typed = tuple(c for c in concerned if c.clickhouse_type is not None)
     return Barrier("new_columns", first, typed, tuple(key)) if typed else None
+
+
+def _refuse_unfilled(columns: Iterable[UnknownColumn], table: TargetTable, evolve: str) -> None:
+    """Raises StreamFailed for a new column of a table without a key, unless stored rows get its values by the ALTER.
+
+    Such rows are found by all of their values: later changes of them would state the source's value, and miss them. A
+    column that is ignored would come with the same rows, once the table has it.
+    """
+    for column in columns:
+        if column.change != "add" or column.clickhouse_type is None or (column.filled and evolve == "add_columns"):
+            continue
+        default = f"{quote(column.name)} {column.clickhouse_type} DEFAULT …"
+        by_hand = alter(table, [f"ADD COLUMN {default}"])
+        raise StreamFailed(
+            f"the change event at offset {column.first_offset} has a new column {column.name!r}. Rows of "
+            f"{table.qualified} have no key and are found by all of their values: what stored rows have in it at the "
+            "source is not known",
+            hint=f"Add it with the value that the source gave to its rows ({'; '.join(by_hand)}); if that differs from "
+            "row to row, load a new snapshot into a new table; or leave the column out by columns.exclude.",
+        )
 
 
 def _refuse_retyped(columns: Iterable[UnknownColumn], table: TargetTable, evolve: str) -> None:

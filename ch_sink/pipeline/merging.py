@@ -26,6 +26,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert, RowLookup
 from ch_sink.sources import Source
 from ch_sink.table.partition import partition_groups
+from ch_sink.types.arrow import untimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,9 @@ def merge_chunk(
     if batch.key is None:
         return _without_keys(batch, records, order, target, state)
     target.expect_still_rows(tuple(batch.key.column_names))
-    if target.collapsing and not state.alone and _lack_kafka_keys(batch, records):
-        raise StreamFailed(
-            f"the records of {records.topic} carry no key, so changes of a row may be in any of its partitions, and "
-            f"{target.table.engine.name} cannot store a row whose delete was read before it",
-            hint="Use a topic of one partition, or a table with `engine: replacing`.",
-        )
     scope = target.scope(batch, source)
+    if not state.alone and (scope.lookup_all or batch.unavailable) and _lack_kafka_keys(batch, records):
+        raise _unordered(records.topic, target, scope.places)
     resolved = resolve(
         batch,
         records,
@@ -88,7 +85,7 @@ def merge_chunk(
     place = batch.source_index.tolist()
     doubled, closed = _swaps_after(state, order.state, resolved)
     return Outcome(
-        replace(order.state, doubled=doubled, closed=closed),
+        replace(order.state, doubled=doubled, closed=closed, looks_up=scope.lookup_all or scope.omits_values),
         inserts=_inserts(merged, target),
         counts=resolved.counts + _counted(merged),
         bad=resolved.bad,
@@ -102,6 +99,21 @@ def merge_chunk(
             for create, delete in resolved.opened.items()
         ],
         closers={key: place[delete] for key, delete in resolved.closers.items()},
+    )
+
+
+def _unordered(topic: str, target: Target, places: Sequence[str]) -> StreamFailed:
+    """The error for records without keys where a change needs what earlier ones of its row have stored."""
+    if target.collapsing:
+        needs = f"{target.table.engine.name} cannot store a row whose delete was read before it"
+    elif places:
+        needs = f"{', '.join(places)} decides where a row is stored, which only earlier changes tell"
+    else:
+        needs = "a change leaves out values that only earlier ones state"
+    return StreamFailed(
+        f"the records of {topic} carry no key, so changes of a row may be in any of its partitions, and {needs}",
+        hint="Use a topic of one partition, or let the connector write keys (message.key.columns). A table with "
+        "`engine: replacing`, sorted and partitioned by its key, takes changes that state all values.",
     )
 
 
@@ -326,5 +338,9 @@ def _not_stored_so(
         compared = placed if gone is not None and row.get(mark) == gone else names
         return repr([row[name] for name in compared])
 
-    stored = {comparable(row) for row in found.select(names).cast(rows.schema).to_pylist()}
-    return rows.filter(pa.array([comparable(row) not in stored for row in rows.to_pylist()], pa.bool_()))
+    stored = {comparable(row) for row in _untimed(found.select(names).cast(rows.schema)).to_pylist()}
+    return rows.filter(pa.array([comparable(row) not in stored for row in _untimed(rows).to_pylist()], pa.bool_()))
+
+
+def _untimed(rows: pa.Table) -> pa.Table:
+    return pa.table({name: untimed(rows.column(name)) for name in rows.column_names})

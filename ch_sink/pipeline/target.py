@@ -151,6 +151,7 @@ class Target:
             partitions=partial(partition_groups, self.table),
             # Without unique change identities no values can be handed over; the stored row still fills omitted ones.
             omits_values=source is not None and source.omits_values and source.unique_inner,
+            omits_long=source is not None and source.omits_long,
             deferrable=source is not None and source.deferrable and self.tells_swaps(source),
             lookup_all=self.collapsing or bool(places),
             layout=self.layout,

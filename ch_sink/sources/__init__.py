@@ -1,6 +1,15 @@
 """Source systems: positions and quirks."""
 
-from ch_sink.sources.base import FLATTENED, Flattened, NoBlock, Positions, RefusedConnector, Source, refusal
+from ch_sink.sources.base import (
+    FLATTENED,
+    Flattened,
+    NoBlock,
+    Positions,
+    RefusedConnector,
+    Source,
+    refusal,
+    refusal_of_cells,
+)
 from ch_sink.sources.logs import DB2, MYSQL, ORACLE, POSTGRES, SQLSERVER
 from ch_sink.sources.unordered import MONGODB, SINGLESTORE, STATED, Other, other
 
@@ -15,6 +24,7 @@ __all__ = [
     "RefusedConnector",
     "Source",
     "refusal",
+    "refusal_of_cells",
     "source_for",
 ]
 

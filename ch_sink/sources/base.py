@@ -73,6 +73,8 @@ class Source:
     since a commit position may be that of an earlier transaction."""
     omits_values: bool = False
     """Unchanged values may come as the unavailable-value placeholder."""
+    omits_long: bool = False
+    """Only long values do: neither NULL nor empty ones."""
     deferrable: bool = False
     """Unique keys may be checked at the statement's or transaction's end, so that two keys can swap."""
     per_database: bool = False
@@ -146,11 +148,10 @@ def wide(values: Sequence[int]) -> npt.NDArray[np.uint64]:
     return np.array([(v >> 64, v & low) for v in values], dtype=np.uint64).reshape(-1, 2)
 
 
+_CELLS = "each of its values is an object of the cell's value and a 'set' flag, an update states only what it wrote"
 _REASONS = {
-    "cassandra": (
-        "each of its values is an object of the cell's value, its deletion time and a 'set' flag, an update states "
-        "only the cells that it wrote, and rows, ranges and partitions are deleted by tombstones without the rows' keys"
-    ),
+    "cassandra": f"{_CELLS}, each has a deletion time, and rows, ranges and partitions are deleted by tombstones "
+    "without the rows' keys"
 }
 
 
@@ -162,8 +163,18 @@ def refusal(connector: str) -> RefusedConnector | None:
     """The error that names the connector, the reason and the next step; None for a connector that is served."""
     inner = connector.rpartition(":")[2]
     reason = _REASONS.get(inner)
-    if reason is None:
+    return None if reason is None else _refused(inner, reason)
+
+
+def refusal_of_cells(connector: str, image: Any) -> RefusedConnector | None:
+    """The same for a connector whose row image (JSON as Python has it) consists of cells; None if it does not."""
+    values = [value for value in image.values() if value is not None] if isinstance(image, dict) else []
+    if not values or not all(isinstance(value, dict) and value.keys() >= {"value", "set"} for value in values):
         return None
+    return _refused(connector.rpartition(":")[2], _CELLS)
+
+
+def _refused(inner: str, reason: str) -> RefusedConnector:
     return RefusedConnector(
         f"events of the connector {inner!r} cannot be applied to a table: {reason}",
         hint="see docs/sources/other.md",
@@ -188,6 +199,7 @@ class Flattened(Source):
         self.name = name
         self.connectors = frozenset((self.name,))
         self.omits_values = base is None or base.omits_values
+        self.omits_long = base is not None and base.omits_long
         self.deferrable = base is None or base.deferrable
         if base is not None:
             self.wire, self.unique_inner = base.wire, base.unique_inner

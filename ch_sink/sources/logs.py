@@ -113,6 +113,7 @@ class PostgreSQL(Source):
     unique_inner = True
     inner_is_log = True
     omits_values = True
+    omits_long = True
     deferrable = True
 
     def positions(self, blocks: Blocks) -> Positions:

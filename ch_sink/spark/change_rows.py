@@ -29,6 +29,7 @@ from ch_sink.spark.frame_tasks import Batches, FrameTasks, changed_meanwhile
 from ch_sink.stream.run_task import OpenPorts, TaskPorts
 from ch_sink.stream.tasks import RangeTask, Task
 from ch_sink.table.model import TargetTable
+from ch_sink.types.arrow import untimed
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import kept_apart
 from ch_sink.types.sql import quote
@@ -226,7 +227,7 @@ def newer(config: Config, task: RangeTask, decoder: RowDecoder) -> Newer:
 
 
 def _keys(rows: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    return list(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
+    return list(zip(*(untimed(rows.column(name)).to_pylist() for name in names), strict=True))
 
 
 def _words(rules: Rules, rows: pa.Table, version: str) -> Words:

@@ -1,7 +1,8 @@
 """One stream whose records come in the batches of a DataFrame, which somebody else has cut. No Spark in here.
 
 The ledger decides what of a batch is new. What lies below the ledger's offsets has been applied before (a batch that
-runs again, a lost checkpoint, other splits), and is skipped. A batch that begins above them lacks records.
+runs again, a lost checkpoint, other splits), and is skipped. A batch whose first record from there on is above it lacks
+records.
 
 A range that was begun and not finished is run again up to the end of the batch, which may be less than it was, or not
 at all; its fingerprint in the ledger says where it ended, so that rows of another cut are looked up before they are
@@ -9,7 +10,7 @@ stored (`StreamSettings.ends_vary`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ch_sink.errors import ConfigError, DataLoss, StreamFailed
 from ch_sink.model.values import TopicState
@@ -27,6 +28,19 @@ class Span:
     first: int
     end: int
     rows: int
+    part: Callable[[int], "Span | None"] = field(default=lambda _: None, compare=False)
+    """Asks the batch for what it has from an offset within the span on."""
+
+    @property
+    def gaps(self) -> int:
+        """How many of the offsets the batch certainly lacks."""
+        return max(0, self.end - self.first - self.rows)
+
+    def above(self, offset: int) -> "Span":
+        """What the batch has from an offset on."""
+        if not self.first < offset < self.end:
+            return self
+        return (self.part(offset) if self.gaps else None) or replace(self, first=offset, rows=self.end - offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +149,14 @@ class FrameStream:
     ) -> Iterator[Mapping[int, int]]:
         """The ends of the batch; those of the former partitions first, if keys have moved from them to added ones.
 
-        Where positions order the changes, those of all partitions compare. Kafka offsets order them within a partition
-        only: what the former ones had before must be read first, and everything behind it belongs to the next epoch.
-        Keys have moved to added partitions only if their number was multiplied; else no record shows where that began.
+        Unless changes of all partitions compare (`States.compare`), what the former ones had before must be read first,
+        and everything behind it belongs to the next epoch. Keys have moved to added partitions only if their number was
+        multiplied; else no record shows where that began.
 
         Raises StreamFailed.
         """
         former, now = states.partitions, len(known.high or ())
-        if known.high and former < now and states.ordered_by_offset is False:
+        if known.high and former < now and states.compare:
             states.add_partitions(now, drained=False)
         elif known.high and former < now and (now % former or max(ceiling) >= former):
             ends = reached if now % former else ceiling
@@ -150,8 +164,7 @@ class FrameStream:
             if unread := [p for p, (end, high) in at.items() if end < high and known.holds(p, end, high)]:
                 raise StreamFailed(
                     f"topic {self.settings.topic} has {now} partitions instead of {former}, and changes that partition "
-                    f"{unread[0]} got before may be unread: keys have moved, and Kafka offsets order them within one "
-                    "partition only",
+                    f"{unread[0]} got before may be unread: keys have moved, and nothing tells which changes are older",
                     hint="Stop this query, let `ch_sink run` with the same configuration catch up (it reads the former "
                     "partitions first, and says if it cannot), and start the query again: it skips what was applied.",
                 )
@@ -170,6 +183,16 @@ class FrameStream:
                 "on_data_loss: continue leaves these records out; a separate stream and table take all of them.",
             )
 
+    def _expect_lost(self, partition: int, lacks: str, at: int) -> None:
+        """Raises DataLoss unless lost records are skipped."""
+        if self.settings.on_data_loss == "fail":
+            raise DataLoss(
+                f"partition {partition} of {self.settings.topic}: {lacks}",
+                hint=f"It needs all records from offset {at} or below on (startingOffsets). If the topic never had "
+                "these (it is compacted, or written in transactions), name its brokers (kafka.bootstrap.servers); "
+                "on_data_loss: continue skips them.",
+            )
+
     def _state(
         self, known: Known, spans: Mapping[int, Span], reached: Mapping[int, int]
     ) -> tuple[TopicState, dict[int, int]]:
@@ -179,18 +202,16 @@ class FrameStream:
             at = reached.get(p, span.first)
             if span.first < at:
                 self._expect_applied(known.topic_id, p, span.first)
-            low[p] = min(span.first, at)
+            new = span.above(at)
+            low[p] = min(new.first, at)
             ceiling[p] = max(span.end, at)
-            if at < span.first and known.holds(p, at, span.first):
-                if self.settings.on_data_loss == "fail":
-                    raise DataLoss(
-                        f"partition {p} of {self.settings.topic}: offset {at} is the next to be applied, but the "
-                        f"DataFrame begins at {span.first}",
-                        hint=f"Let it begin at offset {at} or below (startingOffsets). If the topic never had these "
-                        "records (it is compacted, or written in transactions), name its brokers "
-                        "(kafka.bootstrap.servers); on_data_loss: continue skips them.",
-                    )
-                low[p] = span.first
+            if at < new.first and known.holds(p, at, new.first):
+                self._expect_lost(
+                    p, f"offset {at} is the next to be applied, but the DataFrame begins at {new.first}", at
+                )
+                low[p] = new.first
+            if known.high is None and at < span.end and new.gaps:
+                self._expect_lost(p, f"the DataFrame lacks {new.gaps} of the offsets {new.first} to {new.end - 1}", at)
         high = {
             p: max(end, known.high.get(p, end)) if known.high is not None else end + 1 for p, end in ceiling.items()
         }

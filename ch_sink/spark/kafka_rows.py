@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,10 +87,17 @@ def spans_of(frame: "DataFrame", topic: str) -> dict[int, Span]:
                 "the DataFrame has rows whose partition or offset is null",
                 hint="Both identify a Kafka record: filter such rows out, or find out what produced them.",
             )
-        spans[int(found["partition"])] = Span(
-            int(found["min(first)"]), int(found["max(last)"]) + 1, int(found["sum(n)"])
-        )
+        p, end = int(found["partition"]), int(found["max(last)"]) + 1
+        spans[p] = Span(int(found["min(first)"]), end, int(found["sum(n)"]), partial(_part, frame, p, end))
     return spans
+
+
+def _part(frame: "DataFrame", partition: int, end: int, offset: int) -> Span:
+    """What the DataFrame has of a partition from an offset on, each offset once."""
+    there = frame.where(f"partition = {partition} AND offset >= {offset}")
+    (row,) = there.selectExpr("min(offset) AS first", "count(DISTINCT offset) AS n").collect()
+    found = row.asDict()
+    return Span(int(found["first"]), end, int(found["n"]))
 
 
 def kafka_rows(frame: "DataFrame", spans: Mapping[int, Span], config: str) -> FrameTasks:

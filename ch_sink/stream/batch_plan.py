@@ -236,10 +236,10 @@ class AddedPartitions:
     """How far the former partitions are read before new ones.
 
     A key that moves to a new partition has older changes in its former one. Offsets of different partitions do not
-    compare, nor do positions if the source has failed over in the meantime: the former changes are read first, and
-    everything behind them belongs to the next epoch. The producer goes on with
-    the former partitions until it hears of the new ones, so the former ones are read as usual until a new one holds a
-    record, and then once more to their ends.
+    compare, nor do positions if the source has failed over in the meantime, and a change may need the row that an
+    earlier one stored: the former changes are read first, and everything behind them belongs to the next epoch. The
+    producer goes on with the former partitions until it hears of the new ones, so the former ones are read as usual
+    until a new one holds a record, and then once more to their ends.
 
     If the number of partitions becomes a multiple of what it was, keys move to new partitions only. Else they also move
     between the former ones, and no record shows where that begins.
@@ -256,7 +256,7 @@ class AddedPartitions:
         reached: Mapping[int, int],
         given: Mapping[int, int] | None,
         *,
-        by_offset: bool = True,
+        compare: bool = False,
     ) -> dict[int, int] | None:
         """Former partition → offset up to which it is read now; None if the new partitions may be read as well.
 
@@ -264,7 +264,7 @@ class AddedPartitions:
             former: how many partitions the topic had.
             reached: partition → next offset.
             given: ends of the topic when the job began, if it reads no further.
-            by_offset: whether it is known that offsets order the changes, not positions.
+            compare: whether changes of different partitions compare (`States.compare`).
 
         Raises:
             StreamFailed: nothing says which of the former partitions' changes are older than others.
@@ -272,7 +272,7 @@ class AddedPartitions:
         ends = {p: state.high[p] for p in range(former)}
         if former > 1 and len(state.low) % former:
             behind = {p: end - reached[p] for p, end in ends.items() if reached[p] < end}
-            if behind and by_offset:
+            if behind and not compare:
                 raise _undrained(state, former, behind)
             return None
         held = given if given is not None else state.high
@@ -290,10 +290,10 @@ def _undrained(state: TopicState, former: int, behind: Mapping[int, int]) -> Str
     unread = ", ".join(f"{n} of partition {p}" for p, n in sorted(behind.items()))
     return StreamFailed(
         f"topic {state.topic} has {len(state.low)} partitions instead of {former}, and changes that were sent before "
-        f"may be unread ({unread}): keys have moved between partitions, and Kafka offsets order them in one only",
-        hint="If the events state source positions, set version.strategy: source_position. Else empty the table, and "
-        "let a new snapshot fill it under a new stream name. To add partitions safely, stop the connector, let this "
-        "stream catch up, add them, and start this stream before the connector; or multiply their number.",
+        f"may be unread ({unread}): keys have moved between partitions, and nothing tells which changes are older",
+        hint="Empty the table, and let a new snapshot fill it under a new stream name. To add partitions safely, stop "
+        "the connector, let this stream catch up, add them, and start this stream before the connector; or multiply "
+        "their number.",
     )
 
 

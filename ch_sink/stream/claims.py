@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import IDS, Policy
 from ch_sink.order import State
 from ch_sink.ports import Claim, Execution, Ledger, Terms
 from ch_sink.table.model import Family, TargetTable
@@ -160,7 +160,7 @@ def expect_same_terms(
 
     Raises StreamFailed.
     """
-    last, filled = ledger.last_claim(), policy.columns.origins()
+    last, filled = ledger.last_claim(), policy.origins()
     if last is None or last.terms is None or (last.terms.columns, last.terms.source_table) == (filled, source_table):
         return last
     totals = ledger.totals()
@@ -172,10 +172,13 @@ def expect_same_terms(
         )
     was, now = dict(last.terms.columns), dict(filled)
     changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
+    # Documents' keys are compared with stored ones, and an update that states only what it changes is applied to these.
+    of_documents = {name for name in changed if name == IDS or was.get(name, "").startswith("field ")}
     if table.engine.family is not Family.MERGE_TREE:
         changed &= table.deciding_columns(()) | {*table.added_key(policy.columns), *policy.columns.source}
     elif any(State.from_json(t.state).profile.key_columns for t in totals):
         changed &= {*table.added_key(policy.columns), *policy.columns.source}
+    changed |= of_documents
     if not changed or not totals:
         return last
     name = min(changed)
@@ -185,8 +188,11 @@ def expect_same_terms(
         fill = "use another table, and another `stream`"
     elif table.engine.family is Family.MERGE_TREE:
         fill = "fill the table again with `ch_sink resync CONFIG --against topic --apply`"
+    missed = "later changes would not find these rows"
+    if name in of_documents and name != IDS:
+        missed = "updates that state only what they change would keep the former values"
     raise StreamFailed(
         f"stream {stream!r} has stored rows of {table.qualified} with {before} in the column {name!r}, which would be "
-        f"filled with {after} now: later changes would not find these rows",
-        hint=f"Take the change of `columns` back, or {fill}.",
+        f"filled with {after} now: {missed}",
+        hint=f"Take the change of `{'document' if of_documents else 'columns'}` back, or {fill}.",
     )

@@ -109,7 +109,7 @@ class Coordinator:
         last = expect_same_terms(name, ledger, detected, policy, source_table)
         expect_same_table(last, ledger, self.ports.table, detected, policy)
         try:
-            terms = Terms(policy.columns.origins(), source_table, detected.uuid)
+            terms = Terms(policy.origins(), source_table, detected.uuid)
             self.claim = ledger.claim(self.run_id, terms)
         except BaseException:
             abandon(name, self.run_id)  # else the next attempt takes it for another job's
@@ -314,7 +314,7 @@ class Coordinator:
         former, self.withheld = states.partitions, 0
         if state.whole and former < len(state.low):
             reached = self._planner.positions(state, states)
-            first = self._added.ceiling(former, state, reached, ceiling, by_offset=bool(states.ordered_by_offset))
+            first = self._added.ceiling(former, state, reached, ceiling, compare=states.compare is not False)
             if first is not None:
                 ends = state.high if ceiling is None else ceiling
                 self.withheld = sum(max(0, ends.get(p, 0) - reached[p]) for p in reached.keys() - first.keys())

@@ -54,7 +54,7 @@ class States:
             others = [state.epoch for state in last] + [t.epoch for t in topics]
             self._epoch = max([*others, self._stored]) + 1
             self._record()
-        self._strategies = {state.strategy for state in last}
+        self._orders = {(state.strategy, state.looks_up) for state in last}
 
     @property
     def partitions(self) -> int:
@@ -62,14 +62,14 @@ class States:
         return self._partitions
 
     @property
-    def ordered_by_offset(self) -> bool | None:
-        """Whether changes of the topic are ordered by their Kafka offsets.
+    def compare(self) -> bool | None:
+        """Whether changes of a key may come from several partitions at once: positions order them, and none needs the
+        row that another one stores.
 
         None if no change has been read yet.
         """
-        if self._strategies <= {""}:
-            return None
-        return "kafka_offset" in self._strategies
+        read = [order for order in self._orders if order[0]]
+        return all(name != "kafka_offset" and not looks_up for name, looks_up in read) if read else None
 
     def add_partitions(self, partitions: int, *, drained: bool = True) -> None:
         """The topic has more partitions than before. Keys may have moved between them, so all epochs rise.
@@ -153,7 +153,7 @@ class States:
         self._known[partition] = (offset, state)
         self._looked_up.pop(partition, None)
         self.met(state.names)
-        self._strategies.add(state.strategy)
+        self._orders.add((state.strategy, state.looks_up))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ch_sink.errors import TableError
 from ch_sink.table.expression import Call, ColumnRef, Expression, Literal, parse_expression
 from ch_sink.table.model import TargetTable
+from ch_sink.types.arrow import python_values
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.sql import literal
 
@@ -188,7 +189,7 @@ def _group(parts: list[_Part]) -> list[tuple[str, npt.NDArray[np.int64]]]:
 
 
 def _label(parts: list[_Part], row: int) -> str:
-    texts = [_text(part, part.values[row].as_py()) for part in parts]
+    texts = [_text(part, python_values(part.values.slice(row, 1))[0]) for part in parts]
     return texts[0] if len(texts) == 1 else f"({','.join(texts)})"
 
 

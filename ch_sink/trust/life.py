@@ -34,6 +34,7 @@ from ch_sink.trust.own_tables import Noted
 from ch_sink.trust.subject import Subject
 from ch_sink.trust.topic import TopicReader
 from ch_sink.types import arrow_type
+from ch_sink.types.arrow import python_values
 
 Course = tuple[State, Sequence[tuple[int, int]]]
 """The state at a partition's first record, and each offset from which on the epoch was at least so high."""
@@ -225,7 +226,9 @@ class _Life:
             version,
             half=int(batch.half[i]),
             kept=tuple(sorted(name for name, mask in batch.unavailable.items() if mask[i])),
-            key="" if batch.key is None else repr([column[i].as_py() for column in batch.key.columns]),
+            key=""
+            if batch.key is None
+            else repr([python_values(column.slice(i, 1))[0] for column in batch.key.columns]),
             other_key=self._other_key(int(batch.source_index[i])) if batch.half[i] else "",
         )
 

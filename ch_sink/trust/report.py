@@ -53,7 +53,8 @@ class Report:
     """The stream has not applied the changes of the rows that could not be judged."""
     rollups: tuple[RolledUp, ...] = ()
     unpaired: int = 0
-    """Keys of a collapsing table whose signs do not sum up to 1 if readers see a row, else to 0."""
+    """Keys of a collapsing table whose signs do not sum up to 1 if readers see a row, else to 0; rows without
+    a key with more deletes than inserts."""
     lag: int = 0
     """Offsets of the topic that the stream had not applied when rows were found to differ from the database."""
 
@@ -107,9 +108,9 @@ class Report:
         said = [self.unrelated, *self.causes, self.lagging]
         if self.unpaired:
             said.append(
-                f"the signs of {counted(self.unpaired, 'key')} do not sum up to 1 if the row lives, else to 0, so sums "
-                "are wrong, and readers may see rows that are gone or twice: fill the table again with `ch_sink resync "
-                "CONFIG --apply`"
+                f"the signs of {counted(self.unpaired, 'key')} do not sum up to 1 if the row lives, else to 0 (without "
+                "a key: are below 0), so sums are wrong, and readers may see rows that are gone or twice: fill the "
+                "table again with `ch_sink resync CONFIG --apply`"
             )
         if self.changing:
             why = (

@@ -103,10 +103,12 @@ class Side:
     def unpaired(self) -> str:
         """A query of keys, as `KEY` in hex, whose signs do not sum up to 1 if readers see a row, else to 0.
 
-        FINAL hides them: the next merge, or the next change of the key, may show another row or none. Empty for other
-        engines.
+        FINAL hides them: the next merge, or the next change of the key, may show another row or none. Of rows without a
+        key those with more deletes than inserts: another row was not found by its delete. Empty for other engines.
         """
         engine = self.table.engine
+        if self._is_multiset:
+            return f"SELECT hex({KEY}) AS {KEY} FROM ({self.live()}) WHERE {TIMES} < 0"
         if not self.key or engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
             return ""
         rows, alive, settings = self._rows()

@@ -70,7 +70,7 @@ def held(refill: Refill, topic_id: str, say: Say) -> Iterator[None]:
 def _claim(refill: Refill, topic_id: str) -> None:
     ledger, stream = refill.subject.ledger, refill.stream
     settings = refill.subject.settings
-    terms = Terms(settings.policy.columns.origins(), settings.source_table)
+    terms = Terms(settings.policy.origins(), settings.source_table)
     deadline = time.monotonic() + _WAIT
     elsewhere = _is_elsewhere(refill.states.read([stream])[stream])
     while True:

@@ -257,3 +257,34 @@ def _text(value: str | bytes) -> str:
 
 def _digits(value: Any) -> str:
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def untimed(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The values with dates and times as numbers, at any depth: Python's own begin in the year 1, and the table's in 0.
+
+    They are equal where the values are.
+    """
+    kind = _untimed(values.type)
+    return values if kind == values.type else values.cast(kind)
+
+
+def _untimed(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(kind):
+        return pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64()
+    if pa.types.is_dictionary(kind):
+        return _untimed(kind.value_type)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_untimed(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_untimed(kind.key_type), _untimed(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_untimed(field.type)) for field in kind])
+    return kind
+
+
+def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values as Python's; as numbers where there is a date or time that Python's cannot be."""
+    try:
+        return list(values.to_pylist())
+    except (OverflowError, ValueError):
+        return list(untimed(values).to_pylist())

@@ -143,7 +143,8 @@ _OURS = re.compile(
 )
 
 
-@pytest.mark.parametrize("command", ["run", pytest.param("job", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("command", ["run", "job"])
 def test_nothing_is_printed_but_the_product_s_own_lines(
     command: str, config: str, start: Callable[..., Running]
 ) -> None:

@@ -179,7 +179,10 @@ def test_what_is_wrong_with_the_source_is_said(shop: SqlServerStand) -> None:
 DECLARED = {"int32": "int", "int64": "bigint", "string": "nvarchar(max)"}
 
 
-@pytest.mark.parametrize(("seed", "layout"), [(1, "single"), (2, "composite"), (3, "text"), (4, "single")])
+@pytest.mark.parametrize(
+    ("seed", "layout"),
+    [(2, "composite"), (3, "text"), *(pytest.param(n, "single", marks=pytest.mark.long) for n in (1, 4))],
+)
 def test_drawn_histories_equal_their_source(sqlserver_stand: SqlServerStand, seed: int, layout: str) -> None:
     """Overlapping transactions, moved keys, repeats and positions that step back; with and without schemas."""
     shape = SHAPES[layout]

@@ -13,12 +13,10 @@ from ch_sink.model.policy import policy_of
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Request
-from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.job import Job, JobOptions
 from ch_sink.stream.job_stream import JobStream, Pace, Watermarks
 from ch_sink.stream.lanes import Kind, Report, ThreadLanes, Work
 from ch_sink.stream.pace import Flush, Patience, Pauses
-from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.roster import Roster
 from ch_sink.stream.standing import Member
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, Task, TaskResult
@@ -158,16 +156,9 @@ class MemoryJob:
         return reached
 
     def _stream(self, memory: MemoryStream, limit: int | None, interval: float, flush: Flush) -> JobStream:
-        ports = memory.ports()
-
-        def connect() -> Coordinator:
-            return Coordinator(
-                memory.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
-            )
-
         name = memory.settings.name
         cluster, server = self.clusters.get(name, self), self.servers.get(name, "")
-        return JobStream(memory.settings, connect, cluster, Pace(interval, flush), limit, server=server)
+        return JobStream(memory.settings, memory.coordinator, cluster, Pace(interval, flush), limit, server=server)
 
     def _execute(self, tasks: Sequence[Task], most: int | None = None) -> list[TaskResult]:
         self.before(self, tasks)

@@ -4,6 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,8 @@ from ch_sink.model.values import TopicState
 from ch_sink.pipeline.plans import BatchDecoder
 from ch_sink.ports import DeadLetter, Fence, RegisteredSchema, StoredLetter
 from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request
-from ch_sink.stream.ports import StreamSettings
+from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.column import Column
@@ -210,6 +212,12 @@ class MemoryStream:
             records=self.topic.read,
             history=self.topic.history,
         )
+
+    def coordinator(self, settings: StreamSettings | None = None, *more: Any) -> Coordinator:
+        """The coordinator of another job; ``more``: the ports that only some have."""
+        ledger = self.ports().open_ledger()
+        ports = StreamPorts(ledger, self, self.topic, self.pending, self.group, *more)
+        return Coordinator(settings or self.settings, ports)
 
     def detect(self) -> TargetTable:
         """See TableAdmin."""

@@ -6,31 +6,11 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client, detect, execute, server_facts
-from ch_sink.errors import AccessDenied, ClickHouseError, TableError, TableNotFound
+from ch_sink.errors import AccessDenied, ClickHouseError, TableNotFound
 from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import state_table
-from ch_sink.table.model import Family
 from ch_sink.table.spec import TableSpec
 from tests.support.state_tables import create_statement
-
-
-def test_a_table_is_detected_with_its_keys_columns_and_window(client: Client, database: str) -> None:
-    client.command(
-        f"CREATE TABLE {database}.`my t` (id UInt64, at DateTime, note String COMMENT 'it''s', m UInt8 MATERIALIZED 1, "
-        "ver UInt64, del UInt8) ENGINE = ReplacingMergeTree(ver, del) PARTITION BY toYYYYMM(at) "
-        "ORDER BY (id, lower(note)) TTL at + INTERVAL 1 DAY SETTINGS non_replicated_deduplication_window = 77"
-    )
-    table = detect(client, database, "my t", policy_of())
-    assert (table.engine.family, table.engine.version_column, table.engine.is_deleted_column) == (
-        Family.REPLACING,
-        "ver",
-        "del",
-    )
-    assert table.sorting_key == ("id", "lower(note)")
-    assert table.partition_key == "toYYYYMM(at)"
-    assert table.place_columns == {"id", "note", "at"}
-    assert table.dedup_window == 77
-    assert [c.name for c in table.source_columns] == ["id", "at", "note"]
 
 
 def test_a_table_that_does_not_exist(client: Client, database: str) -> None:
@@ -66,14 +46,6 @@ def test_column_types_that_may_not_be_read_are_no_missing_ones(client: Client, d
         detect(broken, database, "t", policy_of())
     missing: Any = _Refusing(client, ClickHouseError("unknown table", code=60))
     assert [c.name for c in detect(missing, database, "t", policy_of()).columns] == ["id", "ver"]
-
-
-def test_what_cannot_be_served_is_refused(client: Client, database: str) -> None:
-    client.command(f"CREATE VIEW {database}.v AS SELECT 1 AS x")
-    client.command(f"CREATE TABLE {database}.r (a UInt8) ENGINE = ReplacingMergeTree ORDER BY a")
-    for name in ("v", "r"):
-        with pytest.raises(TableError):
-            detect(client, database, name, policy_of())
 
 
 def test_statements_run_in_order_and_stop_at_the_first_that_fails(client: Client, database: str) -> None:

@@ -27,21 +27,30 @@ POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "do
 BLOCK = {"connector": "mysql", "name": "m", "ts_ms": 5, "snapshot": Branch(0, None), "file": "bin.000003", "pos": 77}
 
 
+def row_of(*fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "Value", "fields": list(fields)}
+
+
+def created(image: Any) -> dict[str, Any]:
+    return {**event("c", Branch(1, image), Branch(0, None)), "source": BLOCK}
+
+
+def by_hand(topic: Topic, schema: Any, value: Any, row: Any) -> bytes:
+    """A value under this schema; ``row`` is the record of its images."""
+    number = topic.ids.setdefault(json.dumps(schema), 100 + len(topic.ids))
+    names = {"Value": row, "shop.public.t.Value": row}
+    return b"\0" + number.to_bytes(4, "big") + encoded(schema, value, names)
+
+
 def topic_of(column: Any, values: list[Any], *, form: str = "envelope") -> tuple[Topic, list[tuple[bytes, bytes]]]:
     """Rows (id, u) with these values of ``u``, in envelopes or flattened, encoded by hand."""
-    topic = Topic()
-    row = {"type": "record", "name": "Value", "fields": [ID, {"name": "u", "type": column}]}
+    topic, row = Topic(), row_of(ID, {"name": "u", "type": column})
     key = {"type": "record", "name": "Key", "fields": [ID]}
-    schema = row if form == "flattened" else envelope(row["fields"])  # type: ignore[arg-type]
-    names = {"Value": row, "shop.public.t.Value": row}
-    number = topic.ids.setdefault(json.dumps(schema), 100)
-    head = b"\0" + number.to_bytes(4, "big")
     pairs = []
     for i, value in enumerate(values):
         image: Any = {"id": i, "u": value}
-        if form == "envelope":
-            image = {**event("c", Branch(1, image), Branch(0, None)), "source": BLOCK}
-        pairs.append((topic.write(key, {"id": i}), head + encoded(schema, image, names)))
+        schema, whole = (row, image) if form == "flattened" else (envelope(row["fields"]), created(image))
+        pairs.append((topic.write(key, {"id": i}), by_hand(topic, schema, whole, row)))
     return topic, pairs
 
 
@@ -133,16 +142,11 @@ def test_a_column_that_takes_no_type_of_the_union_is_refused_at_once() -> None:
 
 
 def test_a_key_may_be_a_union() -> None:
-    topic = Topic()
-    key = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": ["long", "string"]}]}
-    head = b"\0" + topic.ids.setdefault(json.dumps(key), 900).to_bytes(4, "big")
-    row = envelope([{"name": "id", "type": ["long", "string"]}])
-    names = {"Value": {"type": "record", "name": "Value", "fields": [{"name": "id", "type": ["long", "string"]}]}}
-    value_head = b"\0" + topic.ids.setdefault(json.dumps(row), 901).to_bytes(4, "big")
-    pairs: list[tuple[bytes | None, bytes | None]] = []
-    for found in (Branch(0, 1), Branch(1, "1")):
-        image = {**event("c", Branch(1, {"id": found}), Branch(0, None)), "source": BLOCK}
-        pairs.append((head + encoded(key, {"id": found}, names), value_head + encoded(row, image, names)))
+    topic, row = Topic(), row_of({"name": "id", "type": ["long", "string"]})
+    pairs: list[tuple[bytes | None, bytes | None]] = [
+        (by_hand(topic, {**row, "name": "Key"}, key, row), by_hand(topic, envelope(row["fields"]), created(key), row))
+        for key in ({"id": Branch(0, 1)}, {"id": Branch(1, "1")})
+    ]
     table = replacing((Column("id", "String"),), ("id",))
     batch = Decoder(table, Policy(), registry=topic.registry).decode(records(pairs))
     assert not batch.bad
@@ -181,15 +185,9 @@ def test_what_no_reader_serves_is_refused_by_name(schema: Any, reason: str) -> N
     ],
 )
 def test_the_default_of_a_union_is_of_its_first_type(union: Any, default: Any, sql: str | None) -> None:
-    topic = Topic()
-    row = envelope([ID, {"name": "u", "type": union, "default": default}])
-    value = {"type": "record", "name": "Value", "fields": row["fields"][0]["type"][1]["fields"]}
-    head = b"\0" + topic.ids.setdefault(json.dumps(row), 100).to_bytes(4, "big")
-    image = {
-        **event("c", Branch(1, {"id": 1, "u": Branch(0, None if union[0] == "null" else default)})),
-        "source": BLOCK,
-    }
-    datum = head + encoded(row, {**image, "before": Branch(0, None)}, {"Value": value})
+    topic, row = Topic(), row_of(ID, {"name": "u", "type": union, "default": default})
+    image = {"id": 1, "u": Branch(0, None if union[0] == "null" else default)}
+    datum = by_hand(topic, envelope(row["fields"]), created(image), row)
     table = replacing((Column("id", "Int64"),), ("id",))
     batch = Decoder(table, Policy(), registry=topic.registry).decode(records([(None, datum)]))
     assert not batch.bad

@@ -186,17 +186,19 @@ def test_the_longest_number_of_any_source_is_kept_in_a_text_column() -> None:
     assert found.endswith(b"0007")
 
 
-def avro(schema: Any, datum: bytes = b"\0\2", number: int = 7) -> tuple[list[bytes], dict[int, str]]:
-    return [b"\0" + number.to_bytes(4, "big") + datum], {number: json.dumps(schema)}
+def refused_type(kind: Any, why: str) -> None:
+    """The type of a column in Avro."""
+    schema = envelope([{"name": "id", "type": "long"}, {"name": "v", "type": kind}])
+    refused([b"\0\0\0\0\7\0\2"], why, {7: json.dumps(schema)})
 
 
-def shared(depth: int, again: Callable[[str], Any]) -> dict[str, Any]:
+def shared(depth: int, again: Callable[[str], Any]) -> Any:
     """A record that holds the one of the depth below twice, which its text has once."""
     made: Any = {"type": "record", "name": "R0", "fields": [{"name": "x", "type": "long"}]}
     for i in range(1, depth + 1):
         fields = [{"name": "a", "type": made}, {"name": "b", "type": again(f"R{i - 1}")}]
         made = {"type": "record", "name": f"R{i}", "fields": fields}
-    return envelope([{"name": "id", "type": "long"}, {"name": "v", "type": made}])
+    return made
 
 
 @pytest.mark.parametrize("depth", [17, 30, 60])
@@ -206,24 +208,19 @@ def shared(depth: int, again: Callable[[str], Any]) -> dict[str, Any]:
 def test_a_named_type_that_is_used_again_and_again_is_counted_before_it_is_walked(
     depth: int, again: Callable[[str], Any]
 ) -> None:
-    refused(*reordered(avro(shared(depth, again)), "more than 30,000 types"))
-
-
-def reordered(given: tuple[list[bytes], dict[int, str]], why: str) -> tuple[list[bytes], str, dict[int, str]]:
-    return given[0], why, given[1]
+    refused_type(shared(depth, again), "more than 30,000 types")
 
 
 def test_a_long_chain_of_types_is_refused_whoever_calls() -> None:
     chain: Any = "long"
     for i in range(120):
         chain = {"type": "record", "name": f"R{i}", "fields": [{"name": "a", "type": chain}]}
-    refused(*reordered(avro(envelope([{"name": "id", "type": "long"}, {"name": "v", "type": chain}])), "100 deep"))
+    refused_type(chain, "100 deep")
 
 
 @pytest.mark.parametrize("size", [1 << 31, (1 << 63) - 1, 1 << 63, 10**40])
 def test_a_fixed_of_more_bytes_than_a_record_is_refused(size: int) -> None:
-    fixed = {"type": "fixed", "name": "F", "size": size}
-    refused(*reordered(avro(envelope([{"name": "id", "type": "long"}, {"name": "v", "type": fixed}])), "F of .* bytes"))
+    refused_type({"type": "fixed", "name": "F", "size": size}, "F of .* bytes")
 
 
 def test_a_schema_of_a_hundred_thousand_fields_is_refused_before_it_is_read() -> None:

@@ -92,7 +92,7 @@ def test_rows_with_a_header_of_that_name_are_no_outbox() -> None:
     assert seen([(b'{"id":1}', {"id": 1, "v": "a"}, [("id", EVENT.encode())])]).obstacle is None
 
 
-def test_cells_of_cassandra() -> None:
+def test_cells_of_cassandra_are_refused_by_init_and_run() -> None:
     cell = {"value": 1, "deletion_ts": None, "set": True}
     event = {"before": None, "after": {"id": cell}, "source": {"connector": "cassandra"}, "op": "i"}
     error = refused(seen([(b'{"id":1}', event, None)]))
@@ -100,14 +100,36 @@ def test_cells_of_cassandra() -> None:
     assert "deletion time" in error.message
     with pytest.raises(StreamFailed, match="cassandra"):
         source_for("cassandra")
-
-
-def test_run_refuses_cells_of_cassandra() -> None:
-    cell = {"value": 1, "deletion_ts": None, "set": True}
-    event = {"before": None, "after": {"id": cell}, "source": {"connector": "cassandra"}, "op": "i"}
     part = chunk_of([b'{"id":1}'], [json.dumps(event).encode()])
     with pytest.raises(StreamFailed, match="cassandra"):
         Decoder(replacing((Column("id", "Int64"),), ("id",)), Policy()).decode(part)
+
+
+def cells(*, schema: bool) -> bytes:
+    """A row of cells as YugabyteDB's connector writes it."""
+    row = {"id": {"value": 1, "set": True}, "v": None}
+    event = {"before": None, "after": row, "source": {"connector": "yugabytedb"}, "op": "c"}
+    if not schema:
+        return json.dumps(event).encode()
+    cell = [{"field": "value", "type": "int32", "optional": True}, {"field": "set", "type": "boolean"}]
+    fields = [{"field": name, "type": "struct", "optional": True, "fields": cell} for name in row]
+    image = {"field": "after", "type": "struct", "optional": True, "fields": fields}
+    return json.dumps({"schema": {"type": "struct", "fields": [image]}, "payload": event}).encode()
+
+
+@pytest.mark.parametrize("schema", [False, True])
+def test_cells_of_any_connector(schema: bool) -> None:
+    part = chunk_of([b'{"id":1}'], [cells(schema=schema)])
+    assert "yugabytedb" in refused(examine([part], "t", Policy())).message
+    text = (Column("id", "String"), Column("v", "Nullable(String)"))
+    with pytest.raises(StreamFailed, match=r"yugabytedb.*'set' flag"):
+        Decoder(replacing(text, ("id",)), Policy()).decode(part)
+
+
+def test_rows_with_an_object_of_that_form_are_no_cells() -> None:
+    event = {"after": {"id": 1, "v": {"value": 1, "set": True}}, "source": {"connector": "mysql"}, "op": "c"}
+    part = chunk_of([b'{"id":1}'], [json.dumps(event).encode()])
+    assert examine([part], "t", Policy()).obstacle is None
 
 
 @pytest.mark.parametrize("stream", stream_names())

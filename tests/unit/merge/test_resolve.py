@@ -49,12 +49,6 @@ def test_an_unavailable_value_comes_from_the_table_by_one_query() -> None:
     assert small.queries == 1
 
 
-def test_a_null_that_is_stored_is_the_value() -> None:
-    step = Small().store(create(None, 100)).resolve(update(PLACEHOLDER, 200))
-    assert step.values("v") == [None]
-    assert step.out.bad == []
-
-
 @pytest.mark.parametrize(("on_unresolved", "bad"), [("dead_letter", 1), ("null", 0)])
 def test_a_value_known_nowhere_is_a_bad_record_or_null(on_unresolved: str, bad: int) -> None:
     step = Small(policy=policy_of(on_unresolved=on_unresolved)).resolve(update(PLACEHOLDER, 200), update("x", 210, 2))  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.stream.batch_plan import OffsetRange, plan_ranges
 from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.ports import StreamPorts, StreamSettings
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
@@ -47,12 +47,9 @@ class Stream:
     def start(self, **settings: Any) -> Coordinator:
         """Another job, with other settings."""
         self.settings: StreamSettings = replace(self.settings, **settings)
-        memory, ports = self.memory, self.memory.ports()
         if hasattr(self, "job"):
             self.job.close()
-        self.job = Coordinator(
-            self.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
-        )
+        self.job = self.memory.coordinator(self.settings)
         self.job.open()
         return self.job
 
@@ -392,8 +389,11 @@ def test_what_is_read_behind_the_switch_counts_as_new() -> None:
     assert fed.view() == {3: "stays"}
 
 
-def test_keys_that_move_between_the_former_partitions_stop_a_stream_that_lags() -> None:
-    fed = moved(partitions=2)
+@pytest.mark.parametrize(
+    ("engine", "policy"), [("replacing", BY_OFFSET), ("collapsing", policy_of())], ids=["offsets", "stored rows"]
+)
+def test_keys_that_move_between_the_former_partitions_stop_a_stream_that_lags(engine: str, policy: Any) -> None:
+    fed = moved(engine, partitions=2, policy=policy)
     with pytest.raises(StreamFailed, match=r"has 3 partitions instead of 2.*3 of partition 0") as stopped:
         fed.poll()
     assert "multiply their number" in (stopped.value.hint or "")

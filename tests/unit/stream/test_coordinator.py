@@ -15,8 +15,6 @@ from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import PendingRecord
 from ch_sink.stream.batch_plan import OffsetRange
-from ch_sink.stream.coordinator import Coordinator
-from ch_sink.stream.ports import StreamPorts
 from ch_sink.stream.tasks import RangeDone, RangeTask, ReleaseDone, ReleaseTask, Task, TaskResult
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
@@ -37,16 +35,9 @@ class Stream:
         self.memory = MemoryStream(table, ("id",), topic, policy_of(evolve="add_columns"))
         self.memory.settings = replace(self.memory.settings, **settings)
         self.memory.pending.put("id", 0, [PendingRecord(o, 0, b"k", b"{}", [], 0, 0) for o in waiting], "token")
-        self.made = self.coordinator()
+        self.made = self.memory.coordinator()
         self.made.open()
         self.given: list[Task] = []
-
-    def coordinator(self) -> Coordinator:
-        memory = self.memory
-        ports = memory.ports()
-        return Coordinator(
-            memory.settings, StreamPorts(ports.open_ledger(), memory, memory.topic, memory.pending, memory.group)
-        )
 
     def run(self, answer: Answer, *ranges: OffsetRange) -> None:
         def execute(tasks: Sequence[Task]) -> list[TaskResult]:
@@ -191,7 +182,7 @@ def test_a_second_attempt_goes_on_with_the_recorded_state() -> None:
     risen = State(base_epoch=3)
     stream.run(lambda task: done(task, state=risen), span(0, 0, 10))
     stream.made.close()
-    stream.made = stream.coordinator()
+    stream.made = stream.memory.coordinator()
     stream.made.open()
     stream.run(lambda task: done(task), span(0, 10, 20))
     assert [t.state.base_epoch for t in stream.given if isinstance(t, RangeTask)] == [0, 3]

@@ -11,7 +11,7 @@ from ch_sink.order import State
 from ch_sink.ports import DeadLetter
 from ch_sink.stream.batch_plan import OffsetRange
 from ch_sink.stream.coordinator import Coordinator, ErrorWatch
-from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
+from ch_sink.stream.ports import ErrorLimits, StreamSettings
 from ch_sink.stream.tasks import RangeDone, Task, TaskResult
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
@@ -35,18 +35,7 @@ class Life:
         self.bad = bad
 
     def open(self) -> Coordinator:
-        memory, ports = self.memory, self.memory.ports()
-        made = Coordinator(
-            self.settings,
-            StreamPorts(
-                ports.open_ledger(),
-                memory,
-                memory.topic,
-                memory.pending,
-                memory.group,
-                lambda _: sum(memory.dead_letters.count().values()),
-            ),
-        )
+        made = self.memory.coordinator(self.settings, lambda _: sum(self.memory.dead_letters.count().values()))
         try:
             made.open()
         except StreamFailed:

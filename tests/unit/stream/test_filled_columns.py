@@ -1,5 +1,6 @@
 """A stream whose stored rows later changes would not find does not open: their place is of columns filled otherwise."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from ch_sink.errors import StreamFailed
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.counts import Counts
-from ch_sink.model.policy import ColumnPolicy, Policy, TopicProfile
+from ch_sink.model.policy import ColumnPolicy, DocumentPolicy, Policy, TopicProfile
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Terms
 from ch_sink.stream.claims import expect_same_terms
@@ -62,6 +63,27 @@ def test_rows_without_a_key_are_found_by_all_of_their_values() -> None:
     with pytest.raises(StreamFailed, match="in the column 'w'"):
         opens(before(key=(), mask=(("w", "sha256"),)), there)
     opens(before(mask=(("w", "sha256"),)), there)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "missed"),
+    [
+        ({}, {"keys": "typed"}, "would not find these rows"),
+        ({"keys": "typed"}, {}, "would not find these rows"),
+        ({"columns": (("w", "a.b"),)}, {"columns": (("w", "c"),)}, "would keep the former values"),
+        ({"columns": (("w", "a.b"),)}, {}, "would keep the former values"),
+    ],
+)
+@pytest.mark.parametrize("engine", [REPLACING, APPEND])
+def test_documents_are_read_as_before(engine: Engine, was: dict[str, Any], now: dict[str, Any], missed: str) -> None:
+    ledger = before()
+    ledger.claim("second", Terms(Policy(documents=DocumentPolicy(**was)).origins()))
+    ledger.release()
+    with pytest.raises(StreamFailed, match=missed):
+        expect_same_terms("s", ledger, table(engine, "_id"), Policy(documents=DocumentPolicy(**now)))
+    expect_same_terms("s", ledger, table(engine, "_id"), Policy(documents=DocumentPolicy(**was)))
+    more = replace(DocumentPolicy(**was), columns=(*was.get("columns", ()), ("v", "x.y")))
+    expect_same_terms("s", ledger, table(engine, "_id"), Policy(documents=more))
 
 
 def test_the_constant_that_tells_topics_apart_stays() -> None:

@@ -29,16 +29,14 @@ def losing(monkeypatch: pytest.MonkeyPatch, *, stored: bool) -> list[Claim]:
 
 
 def test_the_job_claims_the_stream_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost, job = losing(monkeypatch, stored=True), MemoryJob()
-    job.add("s", 10)
+    lost, job = losing(monkeypatch, stored=True), MemoryJob().having(s=10)
     assert job.run(once=True) == {}
     assert lost
     assert job.covered("s") == {0: 10}
 
 
 def test_the_job_goes_on_when_the_claim_displaces_its_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost, job = losing(monkeypatch, stored=False), MemoryJob()
-    job.add("s", 10)
+    lost, job = losing(monkeypatch, stored=False), MemoryJob().having(s=10)
 
     def arrives(_: MemoryJob, tasks: Sequence[Task]) -> None:
         if not job.calls:

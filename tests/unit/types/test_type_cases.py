@@ -14,6 +14,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.types import clickhouse_type
 from ch_sink.types.column import WIDE_YEARS, Column, TypeChoices, Years
+from ch_sink.types.connect import SourceType
 from tests.support.avro import Topic, envelope
 from tests.support.decoding import replacing
 from tests.support.engine import Engine
@@ -57,11 +58,9 @@ def avro_records(case: Case, topic: Topic) -> Records:
 
 
 def decoded(
-    case: Case, way: str, choices: TypeChoices | None = None, years: Years = WIDE_YEARS
+    case: Case, source: SourceType, way: str, choices: TypeChoices | None = None, years: Years = WIDE_YEARS
 ) -> tuple[str, pa.Array]:
     """The column's type and what the decoder makes of the events. Raises where a record is bad."""
-    found = sample_schema(records(case, schema=True))
-    source = found.fields[1].type
     chosen = clickhouse_type(source, choices)
     comment = source.to_comment() if way != "bare" else ""
     table = replace(replacing((Column("id", "Int64"), Column("x", chosen, comment=comment)), ("id",)), years=years)
@@ -94,6 +93,11 @@ def outcomes_of(
 ) -> dict[tuple[str, str, str], Outcome]:
     """What ``store`` shows of all cases, by family, case and way."""
     found: dict[tuple[str, str, str], Outcome] = {}
+    sources = {
+        (family, case.what): sample_schema(records(case, schema=True)).fields[1].type
+        for family, cases in CASES.items()
+        for case in cases
+    }
     for way in ways:
         columns: list[tuple[tuple[str, str, str], pa.Array]] = []
         for family, cases in CASES.items():
@@ -103,7 +107,7 @@ def outcomes_of(
                 place = (family, case.what, way)
                 found[place] = Outcome()
                 try:
-                    found[place].column, array = decoded(case, way, choices, years)
+                    found[place].column, array = decoded(case, sources[family, case.what], way, choices, years)
                     columns.append((place, array))
                 except (ChSinkError, AssertionError) as error:
                     found[place].fault = str(error)

@@ -1,0 +1,80 @@
+"""A column that comes in mid-stream, in a table whose rows are found by all of their values."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ch_sink.decode import Decoder
+from ch_sink.errors import StreamFailed
+from ch_sink.model.policy import policy_of
+from ch_sink.order import State
+from ch_sink.pipeline.plan import plan
+from ch_sink.pipeline.plans import Plan, Ports
+from ch_sink.pipeline.target import Target
+from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.types.column import Column
+from tests.support.event import SOURCE, records, row
+
+TABLE = TargetTable(
+    "d",
+    "t",
+    Engine(Family.MERGE_TREE, "MergeTree"),
+    (Column("id", "Int64"), Column("v", "Nullable(String)"), Column("_sign", "Int8"), Column("_version", "UInt128")),
+    ("id",),
+)
+WITH = TargetTable("d", "t", TABLE.engine, (Column("n", "Nullable(Int64)"), *TABLE.columns), ("id",))
+
+
+def planned(added: dict[str, Any] | None, evolve: str, table: TargetTable = TABLE, key: int | None = None) -> Plan:
+    """An update whose row has the column ``n``. ``added``: its schema; None for JSON without schemas."""
+    before, after = {**row(1), "n": 5}, {**row(1, "new"), "n": 5}
+    value: dict[str, Any] = {"op": "u", "before": before, "after": after, "source": SOURCE}
+    if added is not None:
+        fields = [
+            {"field": "id", "type": "int64", "optional": False},
+            {"field": "v", "type": "string", "optional": True},
+            {"field": "n", **added},
+        ]
+        images = [{"type": "struct", "field": f, "optional": True, "fields": fields} for f in ("before", "after")]
+        value = {"schema": {"type": "struct", "fields": images}, "payload": value}
+    policy = policy_of(evolve=evolve)
+    target = Target.of(table, policy)
+    found = records((key, json.dumps(value).encode()))
+    return plan(found, target, Decoder(table, policy), State(alone=True), Ports())
+
+
+@pytest.mark.parametrize(
+    ("added", "default"),
+    [({"type": "int64", "optional": True}, None), ({"type": "int64", "optional": False, "default": 5}, "5")],
+)
+def test_it_is_added_if_stored_rows_get_its_values(added: dict[str, Any], default: str | None) -> None:
+    made = planned(added, "add_columns")
+    assert made.barrier is not None
+    assert [(c.name, c.default) for c in made.barrier.columns] == [("n", default)]
+
+
+NOW = {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "optional": False, "default": 0}
+
+
+@pytest.mark.parametrize(
+    ("added", "evolve"),
+    [
+        (None, "add_columns"),
+        ({"type": "int64", "optional": False}, "add_columns"),
+        (NOW, "add_columns"),
+        (None, "ignore"),
+        ({"type": "int64", "optional": True}, "ignore"),
+    ],
+)
+def test_it_stops_the_stream_if_their_values_are_not_known(added: dict[str, Any] | None, evolve: str) -> None:
+    with pytest.raises(StreamFailed, match=r"new column 'n'.*found by all of their values") as error:
+        planned(added, evolve)
+    assert "DEFAULT" in str(error.value.hint)
+    assert not planned(added, evolve, WITH).bad  # as the hint says
+
+
+def test_rows_with_a_key_are_found_by_it() -> None:
+    made = planned(None, "add_columns", key=1)
+    assert made.barrier is not None
+    assert [c.name for c in made.barrier.columns] == ["n"]
