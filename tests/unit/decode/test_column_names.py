@@ -19,7 +19,7 @@ from tests.support.avro import Topic, envelope
 from tests.support.avro import event as avro_event
 from tests.support.avro import records as avro_records
 from tests.support.decoding import listed, replacing
-from tests.support.event import SOURCE, event, records
+from tests.support.event import NO_ROWS, SIGNAL, SOURCE, event, records
 
 NAMES = ('say "x"', "a\\b", "line\nbreak", "\x01", "\x1f", '"', "\\", "\\n", "\x7f", "ü`'", "a.b", "$c", "")
 UNUSUAL = NAMES[:8]
@@ -114,15 +114,6 @@ def test_avro_with_adjusted_names(name: str) -> None:
     _assert_rows(Decoder(_table(name), policy_of(), registry=topic.registry).decode(found), name)
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_a_field_of_such_a_name_that_the_table_lacks_is_an_unknown_column(name: str) -> None:
-    table = replacing((Column("id", "Int64"),), ("id",))
-    pairs = [(n, json.dumps(_event({"id": n, name: 5})).encode()) for n in range(2)]
-    batch = Decoder(table, policy_of()).decode(records(*pairs))
-    assert not batch.bad
-    assert [(u.name, u.clickhouse_type) for u in batch.unknown] == [(name, "Nullable(Int64)")]
-
-
 def test_a_fault_names_the_column_by_its_own_name() -> None:
     name = 'say "x"\n'
     table = replacing((Column("id", "Int64"), Column(name, "Nullable(Int64)")), ("id",))
@@ -189,28 +180,15 @@ def test_only_values_that_cannot_be_envelopes_are_surely_none(head: bytes, place
     assert _surely(Joined(values)) == (len(head) > 2 and head[:2] == b'{"' and head[2:3] not in b"sp")
 
 
-SIGNAL = {"id": "6d5f-open", "type": "snapshot-window-open", "data": "{}"}
-MESSAGE = {"op": "m", "source": {"connector": "postgresql"}, "message": {"prefix": "p", "content": "AA=="}}
-OTHERS: list[tuple[dict[str, str], Any]] = [
-    ({"id": "6d5f-open"}, json.loads(event("c", SIGNAL))),
-    ({"id": "6d5f-open"}, {**SIGNAL, "__deleted": "false"}),
-    ({"prefix": "p"}, MESSAGE),
-    ({"id": "7:1"}, {"status": "END", "id": "7:1", "event_count": 2, "data_collections": [], "ts_ms": 1}),
-    ({"id": "9"}, {"id": "9", "aggregate_type": "x", "type": "STARTED", "additional_data": {}}),
-    ({"serverName": "s"}, {"ts_ms": 1}),
-    ({"databaseName": "d"}, {"source": {"connector": "mysql"}, "ddl": "x", "tableChanges": []}),
-]
-
-
 def text(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize(("key", "other", "_kind"), NO_ROWS)
 @pytest.mark.parametrize("value", [event("c", {"a": 1, "v": "x"}), text({"a": 1, "v": "x", "__deleted": "false"})])
 @pytest.mark.parametrize("first", [True, False])
-def test_columns_and_key_are_those_of_the_rows(other: tuple[Any, Any], value: bytes, first: bool) -> None:
-    pairs = [(text(other[0]), text(other[1])), (text({"a": 1}), value), (text({"a": 1}), None)]
+def test_columns_and_key_are_those_of_the_rows(key: Any, other: Any, _kind: Any, value: bytes, first: bool) -> None:
+    pairs = [(text(key), text(other)), (text({"a": 1}), value), (text({"a": 1}), None)]
     schema = sample_schema(records(*(pairs if first else pairs[::-1])))
     assert schema is not None
     assert [f.name for f in schema.fields] == ["a", "v"]

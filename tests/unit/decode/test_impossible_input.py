@@ -204,7 +204,7 @@ def test_a_schema_that_no_converter_writes_is_refused_by_itself(odd: dict[str, A
     assert not batch.unknown
 
 
-@pytest.mark.parametrize("name", ["\tid", 'a"b', "a\\b"])
+@pytest.mark.parametrize("name", ["\tid", 'a"b', "a\\b", "line\nbreak", "\x01", "\x1f", '"', "\\", "\\n"])
 def test_a_field_whose_name_needs_escapes_is_unknown_in_either_form(name: str) -> None:
     decoder = Decoder(TABLE, policy_of())
     for value in (event("c", image(**{name: 1})), json.dumps(image(**{name: 1})).encode()):
@@ -214,4 +214,6 @@ def test_a_field_whose_name_needs_escapes_is_unknown_in_either_form(name: str) -
             batch = decoder.decode(chunk_of(keys, values))
             assert not batch.bad
             assert batch.source_index.tolist() == [0, 1, 2]
-            assert [(column.name, column.first_offset) for column in batch.unknown] == [(name, 1)]
+            assert [(u.name, u.first_offset, u.clickhouse_type) for u in batch.unknown] == [
+                (name, 1, "Nullable(Int64)")
+            ]

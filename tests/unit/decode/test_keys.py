@@ -14,12 +14,9 @@ from ch_sink.types.column import Column
 from tests.support.avro import Topic
 from tests.support.avro import records as avro_records
 from tests.support.decoding import listed, replacing
-from tests.support.event import event, records, row
+from tests.support.event import NO_ROWS, event, records, row
 
 TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
-SIGNAL = {"id": "6d5f-open", "type": "snapshot-window-open", "data": "{}"}
-MESSAGE = {"op": "m", "source": {"connector": "postgresql"}, "message": {"prefix": "p", "content": "AA=="}}
-NOTICE = {"id": "9", "aggregate_type": "x", "type": "STARTED", "additional_data": {}}
 ID = {"name": "id", "type": "long"}
 
 
@@ -31,15 +28,7 @@ def table(*columns: str, key: tuple[str, ...]) -> TargetTable:
     return replacing(tuple(Column(c, "String") for c in columns), key)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "kind"),
-    [
-        ({"id": "6d5f-open"}, json.loads(event("c", SIGNAL)), Skipped.WATERMARK),
-        ({"id": "6d5f-open"}, SIGNAL, Skipped.WATERMARK),
-        ({"id": "9"}, NOTICE, Skipped.NOTIFICATION),
-        ({"prefix": "p"}, MESSAGE, Skipped.MESSAGE),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "kind"), NO_ROWS)
 def test_the_key_is_not_that_of_a_record_that_changes_no_row(key: Any, value: Any, kind: Skipped) -> None:
     """The table has columns of the names that those keys have, outside its own key."""
     found = {"a": "1", "id": "x", "prefix": "y"}

@@ -10,32 +10,15 @@ from ch_sink.model.change import Skipped
 from ch_sink.model.policy import policy_of
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
-from tests.support.event import event, records, row
+from tests.support.event import NO_ROWS, SIGNAL, event, records, row
 from tests.support.fixtures import FIXTURES, Recorded, as_records, parse, read_stream, topics
 from tests.support.smt import Flatten
 
 TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
-SIGNAL = {"id": "6d5f-open", "type": "snapshot-window-open", "data": "{}"}
-NOTICE = {
-    "id": "9",
-    "aggregate_type": "Incremental Snapshot",
-    "type": "STARTED",
-    "additional_data": {"connector_name": "s"},
-    "timestamp": 1,
-}
-MESSAGE = {"op": "m", "ts_ms": 1, "source": {"connector": "postgresql"}, "message": {"prefix": "p", "content": "AA=="}}
-DDL = {"source": {"connector": "mysql"}, "ts_ms": 1, "databaseName": "d", "ddl": "CREATE TABLE t", "tableChanges": []}
-END = {"status": "END", "id": "7:1", "event_count": 2, "data_collections": [], "ts_ms": 1}
 KINDS: list[tuple[Any, Skipped]] = [
-    ({"ts_ms": 1}, Skipped.HEARTBEAT),
+    *((value, kind) for _, value, kind in NO_ROWS),
     ({"ts_ms": 1, "ts_us": 1000, "ts_ns": 1000000}, Skipped.HEARTBEAT),
-    (END, Skipped.TRANSACTION),
     ({"status": "END", "id": "7:1"}, Skipped.TRANSACTION),
-    (DDL, Skipped.SCHEMA_CHANGE),
-    (MESSAGE, Skipped.MESSAGE),
-    (NOTICE, Skipped.NOTIFICATION),
-    (SIGNAL, Skipped.WATERMARK),
-    (json.loads(event("c", SIGNAL)), Skipped.WATERMARK),
     (json.loads(event("d", before=SIGNAL)), Skipped.WATERMARK),
 ]
 

@@ -92,7 +92,7 @@ def test_rows_with_a_header_of_that_name_are_no_outbox() -> None:
     assert seen([(b'{"id":1}', {"id": 1, "v": "a"}, [("id", EVENT.encode())])]).obstacle is None
 
 
-def test_cells_of_cassandra() -> None:
+def test_cells_of_cassandra_are_refused_by_init_and_run() -> None:
     cell = {"value": 1, "deletion_ts": None, "set": True}
     event = {"before": None, "after": {"id": cell}, "source": {"connector": "cassandra"}, "op": "i"}
     error = refused(seen([(b'{"id":1}', event, None)]))
@@ -100,11 +100,6 @@ def test_cells_of_cassandra() -> None:
     assert "deletion time" in error.message
     with pytest.raises(StreamFailed, match="cassandra"):
         source_for("cassandra")
-
-
-def test_run_refuses_cells_of_cassandra() -> None:
-    cell = {"value": 1, "deletion_ts": None, "set": True}
-    event = {"before": None, "after": {"id": cell}, "source": {"connector": "cassandra"}, "op": "i"}
     part = chunk_of([b'{"id":1}'], [json.dumps(event).encode()])
     with pytest.raises(StreamFailed, match="cassandra"):
         Decoder(replacing((Column("id", "Int64"),), ("id",)), Policy()).decode(part)
