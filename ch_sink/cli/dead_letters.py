@@ -71,7 +71,7 @@ def retry(
     streams: list[dict[str, Any]] = []
     for config, letters in _each(out, configs, only, overrides):
         _expect_no_job(config)
-        entry = _named(config) | retried(letters, kind)
+        entry = _named(config) | retried(config, letters, kind)
         streams.append(entry)
         out.say(
             f"{config.stream_name}: {entry['applied']} applied, {entry['superseded']} superseded by newer changes, "
@@ -84,14 +84,18 @@ def retry(
         raise typer.Exit(1)
 
 
-def retried(letters: "Letters", kind: str | None) -> dict[str, Any]:
+def retried(config: "Config", letters: "Letters", kind: str | None) -> dict[str, Any]:
     """Retry the open letters of a stream; how many were applied and so on, and those that failed."""
-    chosen = {
-        topic_id: [s.letter for s in found if kind in (None, s.letter.kind)]
-        for topic_id, found in letters.open().items()
-    }
+    from ch_sink.trust.alone import alone
+
+    with alone(config, "dead-letters retry", apply=True):
+        chosen = {
+            topic_id: [s.letter for s in found if kind in (None, s.letter.kind)]
+            for topic_id, found in letters.open().items()
+        }
+        done = letters.retry(chosen)
     entry: dict[str, Any] = {"applied": 0, "superseded": 0, "waiting": 0, "failed": []}
-    for (_, partition), result in letters.retry(chosen).items():
+    for (_, partition), result in done.items():
         for outcome in ("applied", "superseded", "waiting"):
             entry[outcome] += len(getattr(result, outcome))
         entry["failed"] += [

@@ -72,7 +72,7 @@ class JobPage:
 
         config = self._config(stream)
         with Letters.of(config) as letters, _borrowed(config):
-            entry = retried(letters, None)
+            entry = retried(config, letters, None)
         log.info("%s: dead letters retried from the page: %d applied", stream, entry["applied"])
         return {name: len(n) if isinstance(n, list) else n for name, n in entry.items()}
 

@@ -61,6 +61,7 @@ def repair(
 
     Every later change of a row wins over its repair. Without --apply nothing is written.
     """
+    from ch_sink.trust.alone import alone
     from ch_sink.trust.key import condition_of
     from ch_sink.trust.repair import repaired
     from ch_sink.trust.report import lines
@@ -75,8 +76,9 @@ def repair(
     each = EachStream(out, load_all(out, configs, overrides, only))
     with out.documenting(context.obj, lambda: {"streams": [*documents, *each.documents()]}):
         for config in each.streams:
-            with each.guard(config):
+            with each.guard(config), alone(config, "repair", apply=apply) as still_alone:
                 subject, chosen = case_of(config, against, options, context.obj.check)
+                subject = replace(subject, still_alone=still_alone)
                 if key:
                     chosen = replace(chosen, condition=condition_of(subject, key_of(key)))
                 if apply:
@@ -138,6 +140,7 @@ def resync(
     engine, columns, order_by, partition_by and ttl are those of the file, so resync can also give a table another
     shape. Before the first run, it can load the rows that the source already has, in place of a connector's snapshot.
     """
+    from ch_sink.trust.alone import alone
     from ch_sink.trust.resync import resynced
     from ch_sink.trust.wiring import refill_of
 
@@ -150,8 +153,8 @@ def resync(
     with out.documenting(context.obj, lambda: {"streams": [*documents, *each.documents()]}):
         for config in each.streams:
             chosen = truth_of(config, against)
-            with each.guard(config):
-                refill = refill_of(config, patience, context.obj.check)
+            with each.guard(config), alone(config, "resync", apply=apply) as still_alone:
+                refill = refill_of(config, patience, context.obj.check, still_alone)
                 done = resynced(
                     refill,
                     apply=apply,
@@ -245,6 +248,7 @@ def purge(
 
 
 def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) -> None:
+    from ch_sink.trust.alone import alone
     from ch_sink.trust.one_key import erased
     from ch_sink.trust.own_tables import own_tables
     from ch_sink.trust.wiring import subject_of
@@ -255,8 +259,9 @@ def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) 
             "--live would leave the row's values in its rollups",
             hint="Delete the row in the source, and purge the key once the stream has applied that.",
         )
-    subject = subject_of(config)
-    done = erased(subject, own_tables(config, subject.client), given, apply=apply, live=live, say=say_to(out))
+    with alone(config, "purge --key", apply=apply) as still_alone:
+        subject = replace(subject_of(config), still_alone=still_alone)
+        done = erased(subject, own_tables(config, subject.client), given, apply=apply, live=live, say=say_to(out))
     out.progress_done()
     out.table(("table", "removed" if apply else "rows"), list(done.rows.items()))
     for line in done.remains:

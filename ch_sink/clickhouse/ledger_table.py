@@ -22,7 +22,18 @@ from ch_sink.clickhouse.fence import CLAIM_BITS, ClickHouseFence, GroupFence, ra
 from ch_sink.clickhouse.ledger_rows import SCHEMA, Entry, claim_of, fact_of, row
 from ch_sink.clickhouse.settings import ClickHouseSettings
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.ports import Claim, Execution, Fact, Fence, RangeProgress, ReleaseGroup, RowsEdited, SchemaChange, Terms
+from ch_sink.ports import (
+    Claim,
+    Command,
+    Execution,
+    Fact,
+    Fence,
+    RangeProgress,
+    ReleaseGroup,
+    RowsEdited,
+    SchemaChange,
+    Terms,
+)
 from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request
 from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
 
@@ -157,11 +168,11 @@ class OwnedLedger(LedgerTable):
         self.check_claim()
         self.insert(facts, under=self._claim)
 
-    def note(self, *edits: RowsEdited) -> None:
-        self.insert(edits)
+    def note(self, *facts: RowsEdited | Command) -> None:
+        self.insert(facts)
 
     def facts(self, kind: type[F]) -> list[F]:
-        by_owners = () if kind is RowsEdited else (kind.kind,)
+        by_owners = () if kind in (RowsEdited, Command) else (kind.kind,)
         found = [fact_of(r, kind) for r in self.ask(_FACTS, *by_owners, kind=kind.kind)]
         return list(dict.fromkeys(reversed(found)))[::-1]
 

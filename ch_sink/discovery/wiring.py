@@ -76,7 +76,7 @@ def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | N
     """Names of the key's columns: the topic's, else the configured ones.
 
     A primitive key is the table's only sorting column. If nothing is known about the topic, the table's sorting
-    columns are the key.
+    columns are the key, but for the sink's own: a VersionedCollapsingMergeTree has its version in the sorting key.
     """
     if schema is not None and schema.key and all(f.name for f in schema.key):
         return tuple(f.name for f in schema.key)
@@ -84,7 +84,7 @@ def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | N
         return _named(config)
     if table is None or (schema is not None and not schema.key):
         return ()
-    names = {c.name for c in table.columns}
+    names = {c.name for c in table.columns} - table.system_columns
     assumed = tuple(name for name in table.sorting_key if name in names)
     return assumed if schema is None or len(assumed) == 1 else ()
 

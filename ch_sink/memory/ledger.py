@@ -9,6 +9,7 @@ from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import total
 from ch_sink.ports import (
     Claim,
+    Command,
     Execution,
     Fact,
     Fence,
@@ -335,8 +336,8 @@ class MemoryLedger:
         self.check_claim()
         self._book.facts.extend(facts)
 
-    def note(self, *edits: RowsEdited) -> None:
-        self._book.facts.extend(edits)
+    def note(self, *facts: RowsEdited | Command) -> None:
+        self._book.facts.extend(facts)
 
     def facts(self, kind: type[F]) -> list[F]:
         found: dict[F, None] = {}

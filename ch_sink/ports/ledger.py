@@ -24,6 +24,7 @@ from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import Counts
 from ch_sink.ports.ledger_entries import (
     Claim,
+    Command,
     Fact,
     FinishedRange,
     RangeIntent,
@@ -239,8 +240,8 @@ class Ledger(TaskLedger, Protocol):
         """Record facts of the stream, in this order and as one block. Raises LedgerConflict."""
         ...
 
-    def note(self, *edits: RowsEdited) -> None:
-        """Record what a command does to the table, whoever owns the stream."""
+    def note(self, *facts: RowsEdited | Command) -> None:
+        """Record what a command does to the table, and that it is at work, whoever owns the stream."""
         ...
 
     def facts(self, kind: type[F]) -> list[F]:

@@ -14,8 +14,9 @@
 | schema_change  | before the table is altered, and once more after  | the next change                         | renews the view, if the last is not finished   |
 | refilled       | behind an exchange of the table, by partition     | anything                                | drops changes that the new rows show           |
 | edited         | before a command changes rows, by partition       | the same again                          | nothing: dead letters below it stay open       |
+| command        | as a command begins to write, and as it ends      | a command, once it has ended            | nothing: a command of a dead process has ended |
 
-Tasks write executions, progress and releases, commands edits; all others are written by the owner of the stream and
+Tasks write executions, progress and releases, commands edits and themselves; all others are written by the owner of the stream and
 refused to anyone else. The states of streams are entries of the same table: see `ch_sink.ports.ledger`.
 
 In ClickHouse (`sql/ledger.sql`) the kind is in the column ``entry``. Everything that is searched or summed has a
@@ -289,5 +290,22 @@ class RowsEdited:
     """The highest version among the other rows, as decimal digits; −1 if there were none, empty if it is unknown."""
 
 
-Fact = RowsEdited | SchemaChange | TableRefilled | TopicFacts | TruncateFloor
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that writes to the stream's table. Others refuse to begin until it has ended."""
+
+    kind: ClassVar[str] = "command"
+    id: str
+    what: str
+    """Its name, such as ``resync``."""
+    host: str
+    pid: int
+    born: str
+    """Start time of the process; distinguishes it from a later process with the same id."""
+    since: str
+    """When it began, as a person reads it."""
+    ended: bool = False
+
+
+Fact = Command | RowsEdited | SchemaChange | TableRefilled | TopicFacts | TruncateFloor
 """Entries that do not concern an offset range."""

@@ -97,6 +97,8 @@ def erased(
     plan: list[tuple[TargetTable | StateTable, str, str | None]] = [(table, mine, None), *_own_rows(own, life, wanted)]
     rows = {_plain(one): count(subject.client, one, condition) for one, condition, _ in plan}
     ledger = own.ledger
+    if apply:
+        subject.still_alone()
     if ledger is not None and (states := count(subject.client, ledger, states_of_keys(own.stream, keys))):
         rows[_plain(ledger)] = states
         if apply:

@@ -31,6 +31,7 @@ from ch_sink.order import State
 from ch_sink.order.version import to_int, to_words
 from ch_sink.pipeline.target import Target
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.trust.alone import Commands
 from ch_sink.trust.own_tables import (
     ALL_ROWS,
     OwnTables,
@@ -259,8 +260,12 @@ _DAY = 86_400.0
 def purge_stream(config: Config, *, apply: bool, say: Callable[[str], None] = lambda _: None) -> Purged:
     """Purge what was deleted longer ago than ``purge_after``, which the configuration states. Raises ChSinkError."""
     assert config.purge_after is not None
+    bound = time.time() - config.purge_after
+    if apply:
+        # It keeps none from beginning: what begins later reads rows that lack these deletes' rows already.
+        Commands.of(config).expect_none()
     with topic_offsets(config) as offsets:
-        until = offsets.at_time(config.kafka.topic, int((time.time() - config.purge_after) * 1000))
+        until = offsets.at_time(config.kafka.topic, int(bound * 1000))
         subject = subject_of(config)
         return purged(subject, own_tables(config, subject.client), until, apply=apply, say=say)
 

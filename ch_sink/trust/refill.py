@@ -252,6 +252,7 @@ def other_table(refill: Refill, handover: Handover | None, say: Say) -> Iterator
         yield NewTable(refill, subject.table, fold)
     except BaseException:
         with suppress(ChSinkError):  # the error that ended the run is the one to show; the next run says what is left
+            subject.still_alone()
             subject.client.command(f"TRUNCATE TABLE {subject.table.qualified}", doing=f"empty {subject.table.name}")
         raise
     finally:

@@ -149,6 +149,7 @@ def repaired(
 def _write(subject: Subject, found: Comparison, statements: Iterable[str], query_id: str) -> int:
     """Execute the repair; returns how many of the rows still differ."""
     found.shadow.expect_own(subject.client)
+    subject.still_alone()
     for sql in statements:
         subject.client.command(
             sql,

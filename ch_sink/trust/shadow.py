@@ -156,20 +156,20 @@ def _clear(client: Client, table: TargetTable) -> None:
 
 def _expect_left(table: TargetTable, comments: Iterable[str]) -> None:
     for comment in comments:
-        if pid := made_by(" ".join(comment.split()[-3:])):
+        if pid := _made_by(" ".join(comment.split()[-3:])):
             raise StreamFailed(
                 f"process {pid} on this host is verifying or repairing this table now: it has {table.qualified}",
                 hint="Wait until it ends, or stop it.",
             )
 
 
-def maker() -> str:
-    """The process that runs, as `made_by` reads it."""
+def _maker() -> str:
+    """The process that runs, as `_made_by` reads it."""
     pid = os.getpid()
     return f"{socket.gethostname()} {pid} {born(pid)}"
 
 
-def made_by(text: str) -> int:
+def _made_by(text: str) -> int:
     """The process id of another living process of this host; 0 if it is none."""
     parts = text.split()
     if len(parts) != 3 or not parts[1].isdigit() or int(parts[1]) == os.getpid():
@@ -189,7 +189,7 @@ def _create(table: TargetTable) -> str:
 
 
 def _comment() -> str:
-    return f"ch_sink: rows of the source, for a comparison; dropped after it; made by {maker()}"
+    return f"ch_sink: rows of the source, for a comparison; dropped after it; made by {_maker()}"
 
 
 def _column(column: Column, table: TargetTable) -> str:

@@ -17,7 +17,7 @@ from ch_sink.table.model import TargetTable
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns, system_plans
 from ch_sink.trust.subject import Subject
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.sql import columns_in, key_expressions, quote, split_commas
+from ch_sink.types.sql import columns_in, key_expressions, quote, split_commas, string_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,7 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
         changes = (*changes, f"columns added: {', '.join(own)}")
     if not changes:
         return None
-    if "allow_nullable_key" in stated and spec.allow_nullable_key and clause.setting("allow_nullable_key") is None:
-        clause = replace(clause, settings=(*clause.settings, ("allow_nullable_key", "1")))
+    clause = replace(clause, settings=_settings(clause, wanted))
     _expect_columns(planned, live, nullable=clause.setting("allow_nullable_key") == "1")
     names = {c.name for c in live.columns}
     actions = (
@@ -156,6 +155,16 @@ def _order(subject: Subject, choice: EngineChoice, wanted: Wanted, *, other_engi
         )
     history = choice is EngineChoice.APPEND and subject.key and order == now
     return (*order, "`_version`") if history else order
+
+
+def _settings(clause: EngineClause, wanted: Wanted) -> tuple[tuple[str, str], ...]:
+    """The live table's, with those that the file states in their place."""
+    spec, own = wanted.spec, dict(clause.settings)
+    if spec.allow_nullable_key:
+        own["allow_nullable_key"] = "1"
+    if "settings" in wanted.stated:
+        own |= {name: value if (text := string_value(value)) is None else text for name, value in spec.settings}
+    return tuple(own.items())
 
 
 def _expect_columns(planned: TargetTable, live: TargetTable, *, nullable: bool) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from ch_sink.clickhouse import EVERY_TYPE, Client, detect
 from ch_sink.errors import ChSinkError, ClickHouseError, StreamFailed
 from ch_sink.model.policy import Policy
-from ch_sink.stream.rollback import fill_note, marked
+from ch_sink.stream.rollback import fill_note
 from ch_sink.table.engine_full import EngineClause, parse_engine
 from ch_sink.table.model import TargetTable
-from ch_sink.trust.shadow import DROP, made_by, maker
+from ch_sink.trust.shadow import DROP
 from ch_sink.trust.shape import Shape
 from ch_sink.types.sql import literal, quote, string_value
 
@@ -111,14 +111,8 @@ class Successor:
         return str(self._described()["comment"])
 
     def clear(self, say: Say) -> None:
-        """Drop what an earlier run left. Raises StreamFailed if a living process on this host fills it now."""
-        for row in self._rows(self.target.name + SUFFIX):
-            pid = made_by((marked(str(row["comment"])) or {}).get("maker", ""))
-            if pid:
-                raise StreamFailed(
-                    f"process {pid} on this host is filling {self.qualified} now",
-                    hint="Wait until it ends, or stop it.",
-                )
+        """Drop what an earlier run left."""
+        if self._rows(self.target.name + SUFFIX):
             say(f"dropping {self.qualified}, which an earlier run left")
         self.drop()
 
@@ -140,10 +134,7 @@ class Successor:
         return self.found(shape)
 
     def _create(self, name: str, like: str, engine: str) -> None:
-        sql = (
-            f"CREATE TABLE {name}{self._on_cluster} AS {like} ENGINE = {engine} "
-            f"COMMENT {literal(fill_note({'maker': maker()}))}"
-        )
+        sql = f"CREATE TABLE {name}{self._on_cluster} AS {like} ENGINE = {engine} COMMENT {literal(fill_note({}))}"
         self.client.command(sql, settings=_ALLOW, again=False, doing=f"create {name}")
 
     def found(self, shape: Shape | None = None) -> TargetTable:
@@ -155,7 +146,7 @@ class Successor:
 
     def note(self, noted: Mapping[str, Any]) -> None:
         """Say in its comment what a run has to do once it is in place, in case this one cannot."""
-        self._comment(self.qualified, fill_note({"maker": maker(), **noted}))
+        self._comment(self.qualified, fill_note(noted))
 
     def unmark(self, name: str, comment: str) -> None:
         """Give this table a comment of the user's again."""

@@ -119,7 +119,7 @@ class Exchange:
 
     def carry_out(self, say: Say) -> None:
         """Exchange the tables and let the ledger know. Raises ChSinkError."""
-        successor, table = self.refill.successor, self.refill.subject.table
+        successor, subject = self.refill.successor, self.refill.subject
         comment = successor.comment()
         successor.note(
             {
@@ -131,10 +131,13 @@ class Exchange:
                 "after": list(self.after),
             }
         )
+        # A process that was frozen since must not put its table in the place of one that has gone on.
+        subject.still_alone()
+        subject.ledger.check_claim()
         successor.take_place(say)
         successor.show(self.after)
         self._enter()
-        successor.unmark(table.qualified, comment)
+        successor.unmark(subject.table.qualified, comment)
 
     def _enter(self) -> None:
         ledger = self.refill.subject.ledger

@@ -6,6 +6,7 @@ which has an underscore for each character of the table's that topics may not ha
 
 import re
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import cache, partial
 from urllib.parse import urlsplit
 
@@ -92,9 +93,9 @@ def _unresolved(config: Config, client: Client, topic_id: str) -> set[tuple[int,
     return waiting | dead_letters_of(config, client, topic_id).places("unresolved")
 
 
-def refill_of(config: Config, patience: float, check: Check = never_stops) -> Refill:
+def refill_of(config: Config, patience: float, check: Check = never_stops, still_alone: Check = never_stops) -> Refill:
     """The stream's table, topic and source. Raises ChSinkError if one of them is missing."""
-    subject = subject_of(config, check)
+    subject = replace(subject_of(config, check), still_alone=still_alone)
     client, tables, place = subject.client, config.tables, config.clickhouse
     return Refill(
         subject,

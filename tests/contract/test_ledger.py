@@ -12,6 +12,7 @@ from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import Counts
 from ch_sink.ports import (
     ChangedColumn,
+    Command,
     FinishedRange,
     RangeIntent,
     RangeProgress,
@@ -230,6 +231,7 @@ FACTS = [
     SchemaChange((ChangedColumn('it\'s \\ "é"', "Nullable(Int64)"), ChangedColumn("a b; c", "Int8")), ("id", "tenant")),
     TableRefilled("t1", 2, 5, BIG, 3, 1_800_000_000_000, str(BIG << 48), run="9c01"),
     RowsEdited("t1", 2, 5, "removed", 1, top=str(BIG), skip=(3, 4), left="-1"),
+    Command("0a", "resync", "host", 7, "12", "2026-01-01 00:00:00 UTC", ended=True),
 ]
 
 
@@ -256,6 +258,16 @@ def test_facts_come_oldest_first_and_equal_ones_once_at_their_last_place(job: Jo
     second.record()
     assert second.facts(TruncateFloor) == [TruncateFloor(1, 2, BIG), TruncateFloor(0, 7, 0), TruncateFloor(0, 5, 0)]
     assert second.facts(TopicFacts) == [TopicFacts("t1", 3, 0), TopicFacts("t2", 1, 1)]
+
+
+def test_a_command_is_known_to_all_whoever_has_the_stream(job: Job) -> None:
+    owner, begun = job(), Command("0a", "resync", "host", 7, "12", "2026-01-01 00:00:00 UTC")
+    owner.claim("r1")
+    assert owner.facts(Command) == []
+    job().note(begun)
+    assert owner.facts(Command) == [begun]
+    job().note(replace(begun, ended=True))
+    assert {command.ended for command in owner.facts(Command)} == {False, True}
 
 
 def test_steps_are_those_of_the_partition_s_results_by_offset(job: Job) -> None:

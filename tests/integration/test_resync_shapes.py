@@ -24,7 +24,7 @@ from ch_sink.trust.swap import Exchange
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.choose import some
 from tests.support.endpoint import settings_for
-from tests.support.hand import OWN, delete, insert, row, update
+from tests.support.hand import OWN, WINDOW, delete, insert, row, update
 from tests.support.hand_commands import Hand, hand, made, with_policy
 from tests.support.hand_steps import EVENTS, Rows, comment_of, killed, left_tables, position
 from tests.support.rights import Limited
@@ -220,6 +220,21 @@ def test_a_renamed_column_of_order_by_is_stated_under_its_new_name(client: Clien
     with pytest.raises(StreamFailed, match="names the column 'v', which the new table does not have") as caught:
         resynced(refill, apply=True)
     assert "init.order_by" in str(caught.value.hint)
+
+
+def test_a_new_table_has_the_settings_that_the_file_states(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", EVENTS[:4])
+    engine = f"{OWN['replacing'][0]} ORDER BY id {WINDOW}"  # without allow_nullable_key
+    client.command(f"CREATE OR REPLACE TABLE {database}.t AS {database}.t ENGINE = {engine}")
+    it.read((0, 4))
+    it.source = Rows(FIRST, position(131))
+    stated: dict[str, Any] = {"allow_nullable_key": True, "settings": (("index_granularity", "1024"),)}
+    resynced(shaped(it, order_by=("v", "id"), **stated), apply=True)
+    [now] = client.rows(f"SELECT engine_full AS e FROM system.tables WHERE database = '{database}' AND name = 't'")
+    assert {"index_granularity = 1024", WINDOW.removeprefix("SETTINGS "), "allow_nullable_key = 1"} <= {
+        *str(now["e"]).partition("SETTINGS ")[2].split(", ")
+    }
+    goes_on(it)
 
 
 def test_versions_under_another_name_keep_their_engine(client: Client, database: str) -> None:

@@ -2,9 +2,11 @@
 
 import pytest
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import Client, detect
 from ch_sink.discovery.init_plan import plan_init
+from ch_sink.discovery.wiring import key_columns
 from ch_sink.errors import TableError
+from ch_sink.model.policy import policy_of
 from tests.unit.discovery.test_obstacles import ROW, config, seen
 
 pytestmark = pytest.mark.integration
@@ -14,6 +16,7 @@ ENGINES = {
     "replacing": "ReplacingMergeTree(_version, _is_deleted)",
     "collapsing": "CollapsingMergeTree(_sign)",
     "append": "MergeTree",
+    "versioned": "VersionedCollapsingMergeTree(_sign, _version)",
 }
 
 
@@ -32,6 +35,16 @@ def test_rows_of_two_keys_would_become_one(client: Client, database: str, engine
     with pytest.raises(TableError, match="lacks the key column id: the engine would merge") as caught:
         plan_init(config(clickhouse=place), TOPIC, client)
     assert "init.order_by and fill the table again" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("engine", "order"), [("versioned", "id"), ("append", "id, _version"), ("replacing", "id")])
+def test_the_key_of_a_topic_without_records_has_none_of_the_sinks_own_columns(
+    client: Client, database: str, engine: str, order: str
+) -> None:
+    """A VersionedCollapsingMergeTree adds its version to the sorting key."""
+    place = make(client, database, engine, f"({order})")
+    table = detect(client, database, "t", policy_of())
+    assert key_columns(config(clickhouse=place), None, table) == ("id",)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
