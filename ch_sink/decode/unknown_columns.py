@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from ch_sink.model.change import UnknownColumn
+from ch_sink.table.evolve import filled
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.build import default_sql
@@ -33,8 +34,8 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
         elif column is None:
             chosen = clickhouse_type(source)
             default = default_sql(source, chosen, declared.keys())
-            filled = default is not None or (source.optional and source.default is None)
-            out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous, filled=filled))
+            known = filled(source, default)
+            out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous, filled=known))
         elif column.insertable:
             changed = _outgrown(table, column, source)
             out.extend([changed] if changed is not None else [])

@@ -35,7 +35,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
 from ch_sink.table.checks import Finding, check_table, keyless_finding
 from ch_sink.table.ddl import views_of
-from ch_sink.table.evolve import diff
+from ch_sink.table.evolve import adding_by_hand, diff, unfilled
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.fits import type_findings
 from ch_sink.table.model import TargetTable
@@ -217,10 +217,21 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
     except ChSinkError as error:
         yield Finding("warn", "columns", str(error), error.hint)
         return
+    if alone := unfilled(table, schema, table_spec(config)):
+        yield Finding(
+            "fail",
+            "columns",
+            f"the table lacks {', '.join(alone)}; rows without a key are found by all of their values, and what stored "
+            "rows have there at the source is not known",
+            "\n".join(f"{text};" for text in adding_by_hand(table, alone)),
+        )
+        lacking = [name for name in lacking if name not in alone]
     if lacking and config.evolve == "fail":
         yield Finding("fail", "columns", f"the table lacks {', '.join(lacking)} (evolve: fail)", remedy)
     elif lacking:
         yield Finding("warn", "columns", f"the table lacks {', '.join(lacking)} (evolve: {config.evolve})", remedy)
+    elif alone:
+        return
     elif "COLUMN" in remedy:
         yield Finding("warn", "columns", "init would change these columns to what the source declares", remedy)
     else:
@@ -229,7 +240,7 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
 
 def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: TargetTable) -> Iterator[Finding]:
     """The sink's own tables and the views."""
-    names = config.tables
+    names = config.state_tables
     wanted = {
         "ledger": names.ledger,
         "dead letters": names.dead_letters,

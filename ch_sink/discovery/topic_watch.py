@@ -1,11 +1,11 @@
 """Topics that come and go while a job runs: which streams join it, and which leave."""
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ch_sink.config import Config, Expansion, Job
-from ch_sink.discovery.job_topics import ReadBefore, TablesOfTopics, existing_tables, streams_of
+from ch_sink.discovery.job_topics import ReadBefore, TablesOfTopics, existing_tables, recorded_streams, streams_of
 from ch_sink.discovery.statuses import stand_in, topic_states
 from ch_sink.discovery.wiring import client_of
 from ch_sink.errors import ChSinkError, ConfigError, KafkaError, in_one_line
@@ -53,12 +53,14 @@ class TopicWatch:
         expand: Callable[[Sequence[Job], Collection[Config]], Expansion] | None = None,
         empty: Callable[[Sequence[Config]], Collection[str]] | None = None,
         reload: Callable[[], Sequence[Job]] | None = None,
+        begun: Callable[[Iterable[Config]], Collection[str]] = recorded_streams,
     ) -> None:
         """
         Args:
             wanted: what ``--only`` means.
             expand, empty: look elsewhere than at the brokers.
             reload: reads the files again, while topics are refused. Raises ConfigError.
+            begun: the names of streams that have begun to read, of the ledgers of these.
         """
         self._jobs, self._wanted = jobs, wanted
         tables, known = TablesOfTopics(), ReadBefore()
@@ -70,6 +72,9 @@ class TopicWatch:
         self._reload = reload
         self._refused: dict[str, ChSinkError] = {}
         self._ran_before = False
+        self._begun, self._looked = begun, False
+        self._late: set[str] = set()
+        """Streams that have come since their file began."""
 
     @property
     def refused(self) -> dict[str, tuple[Config, ChSinkError]]:
@@ -93,7 +98,8 @@ class TopicWatch:
 
     def now(self) -> Sequence[Config]:
         """The streams of the files as they are now, for one that is resumed. Raises ChSinkError."""
-        return streams_of(self._reload() if self._reload is not None else self._jobs).streams
+        found = streams_of(self._reload() if self._reload is not None else self._jobs).streams
+        return [self._beginning(config) for config in found]
 
     def finds(self, config: Config) -> bool:
         """Whether the stream is of a file of many topics, so that it leaves when its topic is deleted."""
@@ -133,7 +139,8 @@ class TopicWatch:
             if name not in self._streams and config.kafka.topic not in self._refused
         ]
         empty = self._empty(fresh) if fresh else ()
-        joined = [config for config in fresh if config.stream_name not in empty]
+        self._note_late(fresh, {config.stream_name: config for config in found.streams})
+        joined = [self._beginning(config) for config in fresh if config.stream_name not in empty]
         gone = {name for name in self._streams if name not in streams}
         self._missing = {name: self._missing.get(name, 0) + 1 for name in gone}
         left = tuple(sorted(name for name, times in self._missing.items() if times >= _GONE))
@@ -151,6 +158,27 @@ class TopicWatch:
         settled = tuple(sorted(self._refused.keys() - for_good.keys()))
         self._refused = {topic: self._refused.get(topic, error) for topic, error in for_good.items()}
         return TopicChanges(tuple(joined), left, tuple(n for n in notes if self._first(n)), refused, settled)
+
+    def _note_late(self, fresh: Sequence[Config], streams: Mapping[str, Config]) -> None:
+        """Note the streams that came after their file began: `start: latest` would skip the first events of these.
+
+        A file begins with the first look that finds its topics, or did so if a stream of it has begun to read.
+        """
+        latest = {config.stream_name for config in fresh if config.start == "latest"}
+        if latest and (self._looked or len(streams) > 1):
+            begun = self._begun(streams.values())
+            files = {self._file_of(config) for name, config in streams.items() if name in begun}
+            late = {name for name in latest if self._looked or self._file_of(streams[name]) in files}
+            self._late |= late - set(begun)
+        self._looked = True
+
+    def _file_of(self, config: Config) -> int:
+        """The number of the stream's file."""
+        return next((n for n, job in enumerate(self._jobs) if _said_of([job], config) is not None), -1)
+
+    def _beginning(self, config: Config) -> Config:
+        """The stream's configuration, with where it begins."""
+        return config.model_copy(update={"start": "earliest"}) if config.stream_name in self._late else config
 
     def _again(self, found: Expansion, reload: Callable[[], Sequence[Job]]) -> Expansion:
         """What the files say now, if a refused topic is settled by it and every stream of the job stays what it is."""

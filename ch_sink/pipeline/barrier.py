@@ -16,7 +16,7 @@ from ch_sink.model.change import NO_FLOOR, ChangeBatch, Floor, Op, UnknownColumn
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import POSITION_SHIFT, to_int
 from ch_sink.pipeline.target import Target
-from ch_sink.table.evolve import alter, offered
+from ch_sink.table.evolve import adding_by_hand, alter, offered
 from ch_sink.table.model import TargetTable
 from ch_sink.types.sql import literal, quote
 
@@ -95,8 +95,7 @@ def _refuse_unfilled(columns: Iterable[UnknownColumn], table: TargetTable, evolv
     for column in columns:
         if column.change != "add" or column.clickhouse_type is None or (column.filled and evolve == "add_columns"):
             continue
-        default = f"{quote(column.name)} {column.clickhouse_type} DEFAULT …"
-        by_hand = alter(table, [f"ADD COLUMN {default}"])
+        by_hand = adding_by_hand(table, {column.name: column.clickhouse_type})
         raise StreamFailed(
             f"the change event at offset {column.first_offset} has a new column {column.name!r}. Rows of "
             f"{table.qualified} have no key and are found by all of their values: what stored rows have in it at the "

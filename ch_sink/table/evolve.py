@@ -1,6 +1,6 @@
 """Compares an existing table with the source's row type: the ALTERs that let it hold every source column."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ch_sink.model.change import UnknownColumn
@@ -29,8 +29,7 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
     deduplication window. Never drops or narrows a column, and never touches the sorting key or a user's comment. If
     the events declare no types, existing columns stay as they are. A second run finds nothing to do.
     """
-    fixed = replace(spec, engine=choice_of(existing, spec), order_by=(), partition_by="", allow_nullable_key=True)
-    plans = plan_columns(wanted, fixed)
+    plans = _plans(existing, wanted, replace(spec, order_by=(), partition_by=""))
     actions: list[str] = []
     columns = {c.name for c in existing.columns}
     previous = ""
@@ -44,6 +43,44 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
         previous = plan.name
         columns.add(previous)
     return alter(existing, [*actions, *_own_actions(existing, spec)], spec.cluster)
+
+
+def _plans(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[ColumnPlan]:
+    """The columns for an existing table, without those that it must not get."""
+    plans = plan_columns(wanted, replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True))
+    without = unfilled(existing, wanted, spec)
+    return [plan for plan in plans if plan.name not in without]
+
+
+def filled(source: SourceType, default: str | None) -> bool:
+    """Whether it is known what rows have in a new column that were at the source before.
+
+    ``default``: the column's DEFAULT, if it has one.
+    """
+    return bool(default) or (source.optional and source.default is None)
+
+
+def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[str, str]:
+    """The new columns, with their types, of which that is not known, for a table whose rows are found by all values.
+
+    Later changes would state the source's values, and miss the stored rows.
+    """
+    if existing.engine.family is not Family.MERGE_TREE or key_names(wanted, spec):
+        return {}
+    plans = {
+        plan.name: plan for plan in plan_columns(wanted, replace(spec, engine=choice_of(existing, spec), order_by=()))
+    }
+    return {
+        field.name: plans[field.name].type
+        for field in wanted.fields
+        if field.name in plans and existing.column(field.name) is None
+        if wanted.inferred or not filled(field.type, plans[field.name].default)
+    }
+
+
+def adding_by_hand(table: TargetTable, columns: Mapping[str, str]) -> list[str]:
+    """Statements that add these columns with a value that only the user knows. ``columns``: with their types."""
+    return alter(table, [f"ADD COLUMN {quote(name)} {kind} DEFAULT …" for name, kind in columns.items()])
 
 
 def choice_of(existing: TargetTable, spec: TableSpec) -> EngineChoice:
@@ -142,10 +179,7 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
 def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> list[Statement]:
     """What ``init`` runs if the table already exists: the diff, the view, and the sink's own tables."""
     statements = altering(existing, diff(existing, schema, spec))
-    plans = plan_columns(
-        schema,
-        replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True),
-    )
+    plans = _plans(existing, schema, spec)
     shown = _with_added(existing, plans)
     statements += views_of(shown, key_names(schema, spec), spec.cluster)
     notes = note_types(spec, _new_notes(existing, plans))
@@ -164,8 +198,9 @@ def _with_added(existing: TargetTable, plans: Sequence[ColumnPlan]) -> TargetTab
 def planned_table(existing: TargetTable | None, schema: RowSchema, spec: TableSpec) -> TargetTable:
     """The table as it is once ``init`` has run. The values of its defaults are not known."""
     engine = made_engine(spec)
-    if existing is None:
-        existing = TargetTable(spec.database, spec.table, engine, (), ttl=spec.ttl, dedup_window=spec.dedup_window)
+    if existing is not None:
+        return _with_added(existing, _plans(existing, schema, spec))
+    existing = TargetTable(spec.database, spec.table, engine, (), ttl=spec.ttl, dedup_window=spec.dedup_window)
     return _with_added(
         existing, plan_columns(schema, replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True))
     )

@@ -40,7 +40,7 @@ POLICY = policy_of(evolve="add_columns", truncate="ignore", on_unresolved="null"
 ROWS = replacing(hostile.COLUMNS, ("id",))
 TEXTS = replacing((Column("id", "Int64"), *(Column(c.name, "Nullable(String)") for c in hostile.COLUMNS[1:])), ("id",))
 DOCUMENTS = replacing(
-    (Column("_id", "String"), Column("document", "String"), Column("f0", "Nullable(String)")), ("_id",)
+    (Column("_id", "Int64"), Column("document", "String"), Column("f0", "Nullable(String)")), ("_id",)
 )
 _FIELDS = ("Int64", "Decimal(38, 9)", "JSON")
 FIELDS = replacing(
@@ -132,8 +132,8 @@ def test_some_hundred_draws_are_cheap() -> None:
     for number in range(120):
         tally.add(number)
     assert not tally.dear
-    assert sum(n for what, n in tally.became.items() if what.endswith("event")) > 40
-    assert sum(n for what, n in tally.became.items() if what.endswith("decode")) > 100
+    assert sum(n for what, n in tally.became.items() if what.endswith("event")) > 20
+    assert sum(n for what, n in tally.became.items() if what.endswith("decode")) > 50
 
 
 @pytest.mark.long

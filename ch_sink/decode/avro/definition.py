@@ -7,10 +7,9 @@ numbers of more than 64 bits. It is as fast, and the tests compare both.
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from threading import local
 from typing import Any
 
-from ch_sink.decode.avro.schema import Node, within
+from ch_sink.decode.avro.schema import Node
 from ch_sink.decode.avro.vectors import Program, Struct, Values, Vector, Want, scan, where_present
 from ch_sink.decode.framing import AVRO_HEAD
 from ch_sink.decode.native.library import joined, library
@@ -24,11 +23,6 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 Values are None, bool, int, float, bytes, str, list and dict; a list of pairs for a map's entries; a dict of the type's
 name and the value for a union of several types.
 """
-
-_LONGEST = 32_768
-"""Bytes of a value whose type contains itself: each byte may be a value within the others."""
-_DEEPEST = 150
-"""Values of such a type within each other: fewer than Python's own limit, which depends on the caller."""
 
 
 class Unreadable(ValueError):
@@ -90,26 +84,6 @@ def _vector(node: Node, values: list[Any], want: Want | None) -> Vector:
 
 
 @lru_cache(maxsize=1024)
-def reader(node: Node) -> Reader:
-    """The reader of a type."""
-    made = _reader(node)
-    if not any(one.kind == "reference" for one in within(node)):
-        return made
-
-    def bounded(raw: bytes, at: int) -> tuple[Any, int]:
-        part = raw[at : at + _LONGEST]
-        try:
-            value, size = made(part, 0)
-        except (IndexError, _EndsEarly):
-            if len(raw) - at <= _LONGEST:
-                raise
-            raise ValueError(f"more than {_LONGEST:,} bytes of a type that contains itself") from None
-        return value, at + size
-
-    return bounded
-
-
-@lru_cache(maxsize=1024)
 def _row_reader(node: Node) -> Reader:
     """The reader of a record whose texts stay bytes: which of them must be UTF-8 is known later."""
     if node.kind == "string":
@@ -121,20 +95,19 @@ def _row_reader(node: Node) -> Reader:
     return reader(node)
 
 
-def _reader(node: Node) -> Reader:
+@lru_cache(maxsize=4096)
+def reader(node: Node) -> Reader:
     """The reader of a type and of what is in it."""
     if node.kind in _SIMPLE:
         return _SIMPLE[node.kind]
-    if node.kind == "reference":
-        return _within_itself(node)
     if node.kind == "record":
-        return _record([(member.name, _whole(member.type)) for member in node.members])
+        return _record([(member.name, reader(member.type)) for member in node.members])
     if node.kind == "fixed":
         return lambda raw, at: _cut(raw, at, node.size)
     if node.kind == "enum":
         return _enum(node.symbols)
     if node.kind == "union":
-        inner = [_whole(branch) for branch in node.branches]
+        inner = [reader(branch) for branch in node.branches]
         if len(node.alternatives) > 1:
             names = iter(node.branch_names)
             inner = [
@@ -143,37 +116,7 @@ def _reader(node: Node) -> Reader:
             ]
         return _union(inner)
     assert node.items is not None
-    return _map(_whole(node.items)) if node.kind == "map" else _array(_whole(node.items), node.entries)
-
-
-_whole = lru_cache(maxsize=4096)(_reader)
-"""Within other types: those that are used twice have one reader."""
-
-
-class _EndsEarly(ValueError):
-    """The bytes end before the value does."""
-
-
-class _Depth(local):
-    """How many values of types that contain themselves are around the one that this thread reads."""
-
-    now = 0
-
-
-_depth = _Depth()
-
-
-def _within_itself(node: Node) -> Reader:
-    def one(raw: bytes, at: int) -> tuple[Any, int]:
-        if _depth.now == _DEEPEST:
-            raise ValueError(f"more than {_DEEPEST} values of {node.name} within each other")
-        _depth.now += 1
-        try:
-            return _whole(node.target)(raw, at)
-        finally:
-            _depth.now -= 1
-
-    return one
+    return _map(reader(node.items)) if node.kind == "map" else _array(reader(node.items), node.entries)
 
 
 def _boolean(raw: bytes, at: int) -> tuple[bool, int]:
@@ -207,7 +150,7 @@ def _number(form: struct.Struct) -> Reader:
 def _cut(raw: bytes, at: int, size: int) -> tuple[bytes, int]:
     end = at + size
     if end > len(raw):
-        raise _EndsEarly("it ends early")
+        raise ValueError("it ends early")
     if size < 0:
         raise ValueError("a negative length")
     return raw[at:end], end

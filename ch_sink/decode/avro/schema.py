@@ -19,16 +19,6 @@ from ch_sink.types.nested import UNION
 
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _NAMED = frozenset(("record", "error", "enum", "fixed"))
-_ODD = frozenset(("null", "fixed", "record", "reference"))
-"""Types without parts that are not plain leaves: some of their values take no bytes, or are others'."""
-_LEAF = (
-    ("types", 1),
-    ("depth", 1),
-    ("takes_no_bytes", False),
-    ("weightless", 0),
-    ("mandatory", frozenset[str]()),
-    ("around", frozenset[str]()),
-)
 _MOST_TYPES = 30_000
 """Types in one schema, those of a named type counted wherever it is used: each costs a step of reading a datum. Two
 images of a table of 4,096 columns that can be null, the most that a source has, are fewer."""
@@ -40,15 +30,12 @@ _MOST_BYTES = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One type of an Avro schema. References to named types are replaced by the types themselves.
-
-    Only a record within itself stays a reference.
-    """
+    """One type of an Avro schema. References to named types are replaced by the types themselves."""
 
     kind: str
-    """null boolean int long float double bytes string fixed enum record array map union reference"""
+    """null boolean int long float double bytes string fixed enum record array map union"""
     name: str = ""
-    """Full name of a record, enum, fixed or reference."""
+    """Full name of a record, enum or fixed."""
     members: tuple["Member", ...] = ()
     """Fields of a record."""
     items: "Node | None" = None
@@ -61,46 +48,30 @@ class Node:
     """Bytes of a fixed."""
     properties: Mapping[str, Any] = field(default_factory=dict)
     """The schema's other attributes: ``connect.name``, ``logicalType``, …"""
-    scope: Mapping[str, "Node | None"] = field(default_factory=dict)
-    """The named types among which a reference finds its own."""
     types: int = field(init=False)
     """How many types it has with all that are in it, each counted wherever it is used."""
     depth: int = field(init=False)
     """How many types are within each other at most."""
-    takes_no_bytes: bool = field(init=False)
-    weightless: int = field(init=False)
-    """How many values within a value of it take no bytes."""
-    mandatory: frozenset[str] = field(init=False)
-    """Names of records around it that each of its values contains …"""
-    around: frozenset[str] = field(init=False)
-    """… and those that it may contain."""
+    weightless: bool = field(init=False)
+    """Whether a value of it, or one within, takes no bytes."""
 
     def __post_init__(self) -> None:
         # Each node knows the sums of its parts, so that a type that is used twice is not walked twice.
         parts = tuple(self.parts())
-        if not parts and self.kind not in _ODD:
-            for name, value in _LEAF:
-                self._set(name, value)
-            return
         self._set("types", 1 + sum(part.types for part in parts))
         self._set("depth", 1 + max((part.depth for part in parts), default=0))
         if self.types > _MOST_TYPES or self.depth > _DEEPEST:
             raise ValueError(f"more than {_MOST_TYPES:,} types, or types nested more than {_DEEPEST} deep")
         # A union and an array, even an empty one, take a byte.
-        inside = [member.type for member in self.members]
         empty = self.kind == "null" or (self.kind == "fixed" and not self.size)
-        empty = empty or (self.kind == "record" and all(part.takes_no_bytes for part in inside))
-        self._set("takes_no_bytes", empty)
-        self._set("weightless", empty + sum(part.weightless for part in inside))
-        named = {self.name} if self.kind == "reference" else ()
-        self._set("mandatory", frozenset(named).union(*(part.mandatory for part in inside)))
-        self._set("around", frozenset(named).union(*(part.around for part in parts)))
+        empty = empty or (self.kind == "record" and not self.members)
+        self._set("weightless", empty or any(member.type.weightless for member in self.members))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
     def parts(self) -> "Iterator[Node]":
-        """The types in it, which a reference has not."""
+        """The types in it."""
         yield from (member.type for member in self.members)
         yield from self.branches
         if self.items is not None:
@@ -144,12 +115,6 @@ class Node:
             name if times[name] == 1 else branch.name.replace(".", "_") or branch.kind
             for name, branch in zip(names, found, strict=True)
         )
-
-    @property
-    def target(self) -> "Node":
-        """The record that a reference names; else the type itself."""
-        found = self.scope.get(self.name) if self.kind == "reference" else None
-        return self if found is None else found
 
     def member(self, name: str) -> "Member | None":
         """The field of a record."""
@@ -230,10 +195,6 @@ def _define(
             Member(str(f["name"]), _node(f["type"], inside, names), f.get("default")) for f in schema["fields"]
         )
         made = Node("record", name, members, properties=properties)
-        if name in made.mandatory:
-            raise ValueError(f"{name} contains itself in every value")
-        if made.weightless and name in made.around:
-            raise ValueError(f"{name} contains itself, and values that take no bytes")
     names[name] = made
     return made
 
@@ -245,12 +206,14 @@ def _known(name: str, namespace: str, names: dict[str, Node | None]) -> Node:
     if full not in names:
         raise ValueError(f"{full} is not defined")
     found = names[full]
-    return Node("reference", full, scope=names) if found is None else found
+    if found is None:
+        raise ValueError(f"{full} contains itself, which no type of Connect does")
+    return found
 
 
 @lru_cache(maxsize=1024)
 def within(node: Node) -> tuple[Node, ...]:
-    """A type and all types in it, each once; those behind a reference too."""
+    """A type and all types in it, each once."""
     found: dict[int, Node] = {}
     waiting = [node]
     while waiting:
@@ -258,8 +221,6 @@ def within(node: Node) -> tuple[Node, ...]:
         if id(one) not in found:
             found[id(one)] = one
             waiting += one.parts()
-            if one.kind == "reference":
-                waiting.append(one.target)
     return tuple(found.values())
 
 
@@ -272,7 +233,6 @@ _KINDS = {
     "fixed": "bytes",
     "enum": "string",
     "record": "struct",
-    "reference": "struct",
 }
 _SMALL = frozenset(("int8", "int16"))
 _LOGICAL = {
@@ -295,7 +255,7 @@ def source_type(node: Node, *, default: Any = None) -> SourceType:
     """The Connect type that Connect's Avro converter wrote as this schema.
 
     A logical type counts if there is no ``connect.name``. ``default`` is the field's own default in Avro. A union of
-    several types is a struct with an optional field for each, a record within itself a struct without fields. Raises
+    several types is a struct with an optional field for each. Raises
     DecodeError for attributes that Connect's converter does not write.
     """
     if node.kind == "union":

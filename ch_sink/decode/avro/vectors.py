@@ -2,7 +2,7 @@
 
 A program says which values the datums of a schema have, in which order, and where each goes. The compiled reader
 decides nothing by itself: groups with a datum that does not follow its schema, and schemas with types that it does not
-know (arrays, maps, unions of several types, records within themselves) are read by `definition`.
+know (arrays, maps, unions of several types) are read by `definition`.
 """
 
 from abc import ABC, abstractmethod

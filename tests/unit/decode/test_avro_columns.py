@@ -264,7 +264,6 @@ def test_what_does_not_is_refused(library: ctypes.CDLL, schema: Any, raw: bytes,
         {"type": "map", "values": "long"},
         ["null", "long", "string"],
         ["long"],
-        {"type": "record", "name": "S", "fields": [{"name": "s", "type": ["null", "S"]}]},
     ],
 )
 def test_other_types_have_no_program(schema: Any) -> None:

@@ -1,4 +1,4 @@
-"""Columns whose Avro type is a union of several types or a record within itself."""
+"""Columns whose Avro type is a union of several types."""
 
 import json
 from datetime import UTC, date, datetime
@@ -24,11 +24,6 @@ MOMENT = {"type": "long", "logicalType": "timestamp-millis"}
 PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
 START, SECOND = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "double"}]}
-NODE = {
-    "type": "record",
-    "name": "Node",
-    "fields": [{"name": "n", "type": "int"}, {"name": "next", "type": ["null", "Node"]}],
-}
 BLOCK = {"connector": "mysql", "name": "m", "ts_ms": 5, "snapshot": Branch(0, None), "file": "bin.000003", "pos": 77}
 
 
@@ -43,7 +38,7 @@ def created(image: Any) -> dict[str, Any]:
 def by_hand(topic: Topic, schema: Any, value: Any, row: Any) -> bytes:
     """A value under this schema; ``row`` is the record of its images."""
     number = topic.ids.setdefault(json.dumps(schema), 100 + len(topic.ids))
-    names = {"Node": NODE, "Value": row, "shop.public.t.Value": row}
+    names = {"Value": row, "shop.public.t.Value": row}
     return b"\0" + number.to_bytes(4, "big") + encoded(schema, value, names)
 
 
@@ -146,32 +141,6 @@ def test_a_column_that_takes_no_type_of_the_union_is_refused_at_once() -> None:
         decode(["boolean", POINT], [Branch(0, True)], "IPv4")
 
 
-@pytest.mark.parametrize("form", ["envelope", "flattened"])
-def test_a_record_within_itself_is_a_struct(form: str) -> None:
-    value = {"n": 1, "next": Branch(1, {"n": 2, "next": Branch(0, None)})}
-    batch = decode(NODE, [value], "String", form=form)
-    assert cells(batch) == [b'{"n":1,"next":{"n":2,"next":null}}']
-    batch = decode(NODE, [value], "Tuple(n Int32, next Nullable(String))", form=form)
-    assert not batch.bad
-    assert cells(batch) == [{"n": 1, "next": b'{"n":2,"next":null}'}]
-
-
-@pytest.mark.parametrize("form", ["envelope", "flattened"])
-@pytest.mark.parametrize("depth", [300, 5_000, 100_000])
-def test_a_value_nested_too_deeply_is_bad_and_does_not_end_the_process(depth: int, form: str) -> None:
-    topic, pairs = topic_of(NODE, [{"n": 1, "next": Branch(0, None)}] * 3, form=form)
-    key, value = pairs[1]
-    shallow = b"\2\0" if form == "flattened" else b"\2\0\0"  # n = 1, no next, and in envelopes what follows
-    at = value.index(b"\2\0", 6 if form == "flattened" else 8)
-    assert value[at : at + len(shallow) - 1] == b"\2\0"[: len(shallow) - 1]
-    deep = value[:at] + b"\2\2" * depth + value[at:]
-    table = replacing((Column("id", "Int64"), Column("u", "String")), ("id",))
-    decoder = Decoder(table, Policy(), registry=topic.registry)
-    batch = decoder.decode(records([pairs[0], (key, deep), pairs[2]]))
-    assert [bad.index for bad in batch.bad] == [1]
-    assert [row["id"] for row in batch.after.to_pylist()] == [0, 2]
-
-
 def test_a_key_may_be_a_union() -> None:
     topic, row = Topic(), row_of({"name": "id", "type": ["long", "string"]})
     pairs: list[tuple[bytes | None, bytes | None]] = [
@@ -194,7 +163,8 @@ def test_init_proposes_text() -> None:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"type": "record", "name": "A", "fields": [{"name": "a", "type": "A"}]}, "contains itself in every value"),
+        ({"type": "record", "name": "A", "fields": [{"name": "a", "type": "A"}]}, "A contains itself"),
+        ({"type": "record", "name": "A", "fields": [{"name": "a", "type": ["null", "A"]}]}, "A contains itself"),
         ({"type": "array", "items": "null"}, "values that take no bytes"),
         ([ID["type"], "string"], "the value itself is a union of several types"),
     ],

@@ -33,9 +33,7 @@ SECONDS, MIB = 3.0, 300.0
 TABLE = replacing(
     (Column("id", "Int64"), Column("v", "Nullable(String)"), Column("n", "Nullable(Decimal(38, 9))")), ("id",)
 )
-DOCUMENTS = replacing(
-    (Column("_id", "String"), Column("document", "String"), Column("a", "Nullable(String)")), ("_id",)
-)
+DOCUMENTS = replacing((Column("_id", "Int64"), Column("document", "String"), Column("a", "Nullable(String)")), ("_id",))
 CONNECT, DATA = "org.apache.kafka.connect.data.", "io.debezium.data."
 
 

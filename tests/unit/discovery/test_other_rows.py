@@ -3,10 +3,10 @@
 import pytest
 
 from ch_sink.clickhouse import Client, detect
-from ch_sink.config import Config
 from ch_sink.discovery.init_plan import other_rows
 from ch_sink.model.policy import policy_of
 from ch_sink.table.checks import Finding
+from tests.unit.discovery.test_obstacles import config
 
 pytestmark = pytest.mark.integration
 
@@ -14,13 +14,8 @@ pytestmark = pytest.mark.integration
 def found(client: Client, database: str, kind: str, newest: str) -> Finding | None:
     client.command(f"CREATE TABLE {database}.t (id Int64, v {kind}) ENGINE = ReplacingMergeTree(v) ORDER BY id")
     client.command(f"INSERT INTO {database}.t VALUES (1, {newest})")
-    config = Config.model_validate(
-        {
-            "kafka": {"topic": "t", "bootstrap.servers": "nowhere:1"},
-            "clickhouse": {"url": client.settings.url, "database": database, "table": "t"},
-        }
-    )
-    return other_rows(config, client, detect(client, database, "t", policy_of()), ("id",))
+    place = {"url": client.settings.url, "database": database, "table": "t"}
+    return other_rows(config(clickhouse=place), client, detect(client, database, "t", policy_of()), ("id",))
 
 
 @pytest.mark.parametrize(

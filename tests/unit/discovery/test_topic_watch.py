@@ -30,12 +30,15 @@ class Broker:
     def __init__(self, *topics: str) -> None:
         self.topics, self.empty = set(topics), set[str]()
         self.known, self.unreachable = set[str](), set[str]()
+        self.begun = set[str]()
 
     def watch(self, path: Path, wanted=lambda _: True) -> TopicWatch:
         def jobs() -> list[Job]:
             return [load_job(path, (), {})]
 
-        return TopicWatch(jobs(), wanted, expand=self.expand, empty=self.without_events, reload=jobs)
+        return TopicWatch(
+            jobs(), wanted, expand=self.expand, empty=self.without_events, reload=jobs, begun=lambda _: self.begun
+        )
 
     def expand(self, jobs: Sequence[Job], taken: Collection[Config]) -> Expansion:
         return expand(jobs, lambda _: self.topics, self.look, taken=taken, known=lambda: self.known)
@@ -107,6 +110,42 @@ def test_a_topic_without_events_joins_with_its_first(path):
     assert [n for n in found.notes if "s.p.b has no event yet" in n]
     broker.empty.clear()
     assert topics(watch.look().joined) == ["s.p.b"]
+
+
+def starts(configs: Sequence[Config]) -> dict[str, str]:
+    return {config.kafka.topic: config.start for config in configs}
+
+
+@pytest.fixture
+def latest(path):
+    path.write_text(path.read_text() + "start: latest\n")
+    return path
+
+
+def test_topics_with_which_a_file_begins_start_at_the_latest_offset_and_later_ones_at_the_earliest(latest):
+    broker = Broker("s.p.a", "s.p.b", "s.p.c")
+    broker.empty.add("s.p.c")
+    watch = broker.watch(latest)
+    assert starts(watch.look().joined) == {"s.p.a": "latest", "s.p.b": "latest"}
+    broker.empty.clear()
+    broker.topics.add("s.p.d")
+    assert starts(watch.look().joined) == {"s.p.c": "earliest", "s.p.d": "earliest"}
+
+
+def test_a_topic_that_came_while_no_job_ran_starts_at_the_earliest_offset(latest):
+    broker = Broker("s.p.a", "s.p.b")
+    broker.begun.add("s.p.a:shop.a")
+    assert starts(broker.watch(latest).look().joined) == {"s.p.a": "latest", "s.p.b": "earliest"}
+
+
+def test_another_file_that_has_begun_says_nothing_of_this_one(latest, tmp_path):
+    other = tmp_path / "other.yaml"
+    other.write_text(JOB.replace("s\\.p", "o\\.p").replace("database: shop", "database: more"))
+    broker = Broker("s.p.a", "s.p.b", "o.p.a")
+    broker.begun.add("o.p.a:more.a")
+    files = [load_job(file, (), {}) for file in (latest, other)]
+    watch = TopicWatch(files, expand=broker.expand, empty=broker.without_events, begun=lambda _: broker.begun)
+    assert starts(watch.look().joined) == {"s.p.a": "latest", "s.p.b": "latest", "o.p.a": "ledger"}
 
 
 def test_a_topic_of_a_table_that_is_taken_is_refused_once_and_the_running_stream_stays(path):

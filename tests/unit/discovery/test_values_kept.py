@@ -3,11 +3,11 @@
 import pytest
 
 from ch_sink.clickhouse import Client, detect, round_trip
-from ch_sink.config import Config
 from ch_sink.discovery import findings
 from ch_sink.errors import AccessDenied
 from ch_sink.model.policy import policy_of
 from ch_sink.table.checks import Finding
+from tests.unit.discovery.test_obstacles import config
 
 
 def look(client: Client, database: str, column: str) -> list[Finding]:
@@ -15,14 +15,8 @@ def look(client: Client, database: str, column: str) -> list[Finding]:
         f"CREATE TABLE {database}.t (id Int64, {column}, _version UInt64) ENGINE = ReplacingMergeTree(_version) "
         "ORDER BY id"
     )
-    config = Config.model_validate(
-        {
-            "kafka": {"topic": "t", "bootstrap.servers": "localhost:1"},
-            "clickhouse": {"url": "http://localhost:1", "database": "d", "table": "t"},
-        }
-    )
     table = detect(client, database, "t", policy_of())
-    return list(findings._values_kept(config, client, table))
+    return list(findings._values_kept(config(), client, table))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.table.ddl import create_table
 from ch_sink.table.detect import DETECT_SQL, assemble
-from ch_sink.table.evolve import diff, existing_statements, offered, unseen_statements
+from ch_sink.table.evolve import diff, existing_statements, offered, unfilled, unseen_statements
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.types.column import Column
@@ -152,6 +152,28 @@ def test_an_append_table_gets_its_system_columns(engine: ClickHouse) -> None:
     engine.run("CREATE TABLE t.orders (id Int64) ENGINE = MergeTree ORDER BY id")
     settle(engine, schema())
     assert set(types(engine)) == {"id", "_op", "_sign", "_version"}
+
+
+def test_a_table_without_a_key_gets_new_columns_of_known_values_only(engine: ClickHouse) -> None:
+    spec, wanted = replace(SPEC, engine=EngineChoice.APPEND, order_by=("id",)), RowSchema((ID,), ())
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run(create_table(wanted, spec))
+    more = (
+        Field("nullable", SourceType("int64")),
+        Field("stated", SourceType("int64", optional=False, default=5, has_default=True)),
+        Field("unknown", SourceType("int64", optional=False)),
+    )
+    wider = RowSchema((ID, *more), ())
+    assert unfilled(detected(engine), wider, spec) == {"unknown": "Int64"}
+    settle(engine, wider, spec)
+    assert {name for name in types(engine) if name[0] != "_"} == {"id", "nullable", "stated"}
+    views = [s.sql for s in existing_statements(detected(engine), wider, spec) if s.kind == "view"]
+    assert views
+    assert not any("unknown" in sql for sql in views)
+    guessed = RowSchema((*wider.fields, Field("guessed", SourceType("int64"))), (), inferred=True)
+    assert unfilled(detected(engine), guessed, spec).keys() == {"unknown", "guessed"}
+    with_key = replace(wider, key=(ID,))
+    assert unfilled(detected(engine), with_key, spec) == {}
 
 
 def test_key_columns_are_never_changed(engine: ClickHouse) -> None:

@@ -11,6 +11,7 @@ from ch_sink.table.evolve import diff, existing_statements
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.types.sql import quote
+from tests.support.choose import each_value
 from tests.support.engine import Engine
 
 NAMES = (
@@ -21,8 +22,7 @@ KEY = Field("k'\"\\\n`", SourceType("int64", optional=False))
 ROW = RowSchema((KEY, *(Field(name, SourceType("string", default=name, has_default=True)) for name in NAMES)), (KEY,))
 
 
-@pytest.mark.parametrize("choice", EngineChoice)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "choice"), each_value(NAMES, EngineChoice))
 def test_tables_views_and_policies(engine: Engine, name: str, choice: EngineChoice) -> None:
     roles = () if choice is EngineChoice.APPEND else (name, "other")
     spec = replace(TableSpec(name, name), engine=choice, row_policy_roles=roles, partition_by=f"{quote(KEY.name)} % 2")

@@ -12,6 +12,7 @@ from ch_sink.table.ddl import create_table, init_statements, made_table, views_o
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.types.connect import Field, RowSchema, SourceType
+from tests.support.choose import each_value
 from tests.support.engine import Engine as ClickHouse
 
 Row = tuple[int, int, str]
@@ -77,8 +78,7 @@ class Sink:
         return Counter(row for row, _ in self.live.values())
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("choice", EngineChoice)
+@pytest.mark.parametrize(("choice", "seed"), each_value(EngineChoice, range(3)))
 def test_the_view_shows_the_live_rows_whatever_partition_they_moved_to(
     engine: ClickHouse, choice: EngineChoice, seed: int
 ) -> None:

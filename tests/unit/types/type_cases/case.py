@@ -26,8 +26,10 @@ __all__ = [
     "field",
     "named",
     "octets",
+    "spatial",
     "texts",
     "times",
+    "zoned",
 ]
 
 DATA, TIME, CONNECT = "io.debezium.data.", "io.debezium.time.", "org.apache.kafka.connect.data."
@@ -219,6 +221,19 @@ def dates(what: str, *values: str, modes: Iterable[str] = _MODES) -> list[Case]:
             wire = [(datetime.date.fromisoformat(v) - _EPOCH.date()).days for v in values]
         out.append(Case(f"{what}, {mode}", schema, "Nullable(Date32)", tuple(zip(wire, values, strict=True))))
     return out
+
+
+def zoned(what: str, *values: str) -> Case:
+    """Moments in UTC, sent as texts."""
+    pairs = tuple((v.replace(" ", "T") + "Z", _padded(v, 6)) for v in values)
+    return Case(what, field("string", TIME + "ZonedTimestamp"), "Nullable(DateTime64(6, 'UTC'))", pairs)
+
+
+def spatial(what: str, wkb: bytes, *srids: int | None, kind: str = "Geometry") -> Case:
+    """A shape in well-known binary, of which that is stored."""
+    schema = named(DATA + f"geometry.{kind}", {"wkb": field("bytes", optional=False), "srid": field("int32")})
+    pairs = tuple(({"wkb": b64(wkb), "srid": srid}, wkb) for srid in srids)
+    return Case(what, schema, "Nullable(String)", pairs, untold="the struct is kept as its JSON")
 
 
 def _clock(text: str) -> int:

@@ -62,6 +62,18 @@ def _integer(what: str, kind: str, name: str | None = None) -> Row:
     return Row(what, field(kind, name), 5, accepts | {"Bool": (1, "true"), "IPv4": (167772161, "10.0.0.1")})
 
 
+def _at(clock: str, tokyo: str, fraction: str = "") -> dict[str, str]:
+    """2024-02-29 at this time, which is that in Tokyo, in every column of moments."""
+    day = "2024-02-29"
+    digits = {n: f".{fraction[:n].ljust(n, '0')}" for n in (3, 6, 9)}
+    return {
+        **dict.fromkeys(("Date", "Date32"), day),
+        **dict.fromkeys(("DateTime('UTC')", "DateTime64(0, 'UTC')"), f"{day} {clock}"),
+        **{f"DateTime64({n}, 'UTC')": f"{day} {clock}{shown}" for n, shown in digits.items()},
+        "DateTime64(3, 'Asia/Tokyo')": f"{day} {tokyo}{digits[3]}",
+    }
+
+
 def _ticks(what: str, name: str, digits: int) -> Row:
     """2024-02-29 12:34:56.789012345 in such ticks."""
     ticks = 1_709_210_096_789_012_345 // 10 ** (9 - digits)
@@ -73,31 +85,11 @@ def _ticks(what: str, name: str, digits: int) -> Row:
         what,
         field("int64", name),
         ticks,
-        integers
-        | _all(_STRINGS, text)
-        | {
-            "Date": "2024-02-29",
-            "Date32": "2024-02-29",
-            "DateTime('UTC')": "2024-02-29 12:34:56",
-            "DateTime64(0, 'UTC')": "2024-02-29 12:34:56",
-            "DateTime64(3, 'UTC')": "2024-02-29 12:34:56.789",
-            "DateTime64(3, 'Asia/Tokyo')": "2024-02-29 21:34:56.789",
-            "DateTime64(6, 'UTC')": f"2024-02-29 12:34:56.{fraction[:6].ljust(6, '0')}",
-            "DateTime64(9, 'UTC')": f"2024-02-29 12:34:56.{fraction.ljust(9, '0')}",
-        },
+        integers | _all(_STRINGS, text) | _at("12:34:56", "21:34:56", fraction),
     )
 
 
-_MOMENT = {
-    "Date": "2024-02-29",
-    "Date32": "2024-02-29",
-    "DateTime('UTC')": "2024-02-29 12:34:56",
-    "DateTime64(0, 'UTC')": "2024-02-29 12:34:56",
-    "DateTime64(3, 'UTC')": "2024-02-29 12:34:56.789",
-    "DateTime64(3, 'Asia/Tokyo')": "2024-02-29 21:34:56.789",
-    "DateTime64(6, 'UTC')": "2024-02-29 12:34:56.789012",
-    "DateTime64(9, 'UTC')": "2024-02-29 12:34:56.789012000",
-}
+_MOMENT, _DAY = _at("12:34:56", "21:34:56", "789012"), _at("00:00:00", "09:00:00")
 _CLOCK = {
     "Time": "12:34:56",
     "Time64(3)": "12:34:56.789",
@@ -238,19 +230,7 @@ MATRIX: list[Row] = [
         "date",
         field("int32", TIME + "Date"),
         19782,
-        _all(_EVERY_INTEGER, "19782")
-        | {"Int8": (5, "5"), "UInt8": (5, "5")}
-        | _all(_STRINGS, "2024-02-29")
-        | {
-            "Date": "2024-02-29",
-            "Date32": "2024-02-29",
-            "DateTime('UTC')": "2024-02-29 00:00:00",
-            "DateTime64(0, 'UTC')": "2024-02-29 00:00:00",
-            "DateTime64(3, 'UTC')": "2024-02-29 00:00:00.000",
-            "DateTime64(3, 'Asia/Tokyo')": "2024-02-29 09:00:00.000",
-            "DateTime64(6, 'UTC')": "2024-02-29 00:00:00.000000",
-            "DateTime64(9, 'UTC')": "2024-02-29 00:00:00.000000000",
-        },
+        _all(_EVERY_INTEGER, "19782") | {"Int8": (5, "5"), "UInt8": (5, "5")} | _all(_STRINGS, "2024-02-29") | _DAY,
     ),
     _ticks("timestamp, milliseconds", TIME + "Timestamp", 3),
     _ticks("timestamp, microseconds", TIME + "MicroTimestamp", 6),
@@ -265,17 +245,7 @@ MATRIX: list[Row] = [
         "iso date",
         field("string", TIME + "IsoDate"),
         "2024-02-29Z",
-        {
-            "Date": "2024-02-29",
-            "Date32": "2024-02-29",
-            "DateTime('UTC')": "2024-02-29 00:00:00",
-            "DateTime64(0, 'UTC')": "2024-02-29 00:00:00",
-            "DateTime64(3, 'UTC')": "2024-02-29 00:00:00.000",
-            "DateTime64(3, 'Asia/Tokyo')": "2024-02-29 09:00:00.000",
-            "DateTime64(6, 'UTC')": "2024-02-29 00:00:00.000000",
-            "DateTime64(9, 'UTC')": "2024-02-29 00:00:00.000000000",
-        }
-        | _all(_STRINGS, "2024-02-29Z"),
+        _DAY | _all(_STRINGS, "2024-02-29Z"),
     ),
     Row(
         "iso time",

@@ -15,14 +15,15 @@ from tests.unit.types.type_cases.case import (
     field,
     named,
     octets,
+    spatial,
     texts,
     times,
+    zoned,
 )
 
 _MODES = ("adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds")
 _WKB_POINT = bytes.fromhex("0101000000000000000000f83f00000000000000c0")
 _WKB_LINE = bytes.fromhex("010200000001000000") + b"\x00" * 16
-_GEOMETRY = {"wkb": field("bytes", optional=False), "srid": field("int32")}
 _POINT = {"x": field("double", optional=False), "y": field("double", optional=False), "wkb": field("bytes")} | {
     "srid": field("int32")
 }
@@ -40,16 +41,6 @@ def _bits(length: int, *numbers: int) -> Case:
             (b64(n.to_bytes(size, "little")), str(n) if small else format(n, "b").rjust(length, "0")) for n in numbers
         ),
         untold="" if small else "base64 into String stays base64",
-    )
-
-
-def _geometry(what: str, wkb: bytes) -> Case:
-    return Case(
-        what,
-        named(DATA + "geometry.Geometry", _GEOMETRY),
-        "Nullable(String)",
-        (({"wkb": b64(wkb), "srid": None}, wkb), ({"wkb": b64(wkb), "srid": 4326}, wkb)),
-        untold="the struct is kept as its JSON",
     )
 
 
@@ -93,24 +84,11 @@ CASES: list[Case] = [
     texts("LONGTEXT", field("string"), "Nullable(String)", "x" * 1_000_000),
     texts("JSON", field("string", DATA + "Json"), "Nullable(String)", '{"a":  1.0, "b":[]}', "null", '"text"', "1e400"),
     texts("JSON of MariaDB", field("string"), "Nullable(String)", '{"a":1}'),
-    Case(
-        "ENUM",
-        field("string", DATA + "Enum", allowed="a,b c,''"),
-        "LowCardinality(Nullable(String))",
-        (("a", "a"), ("b c", "b c"), ("", "")),
+    texts(
+        "ENUM", field("string", DATA + "Enum", allowed="a,b c,''"), "LowCardinality(Nullable(String))", "a", "b c", ""
     ),
-    Case(
-        "ENUM NOT NULL",
-        field("string", DATA + "Enum", optional=False, allowed="a"),
-        "LowCardinality(String)",
-        (("a", "a"),),
-    ),
-    Case(
-        "SET",
-        field("string", DATA + "EnumSet", allowed="a,b"),
-        "LowCardinality(Nullable(String))",
-        (("", ""), ("a", "a"), ("a,b", "a,b")),
-    ),
+    texts("ENUM NOT NULL", field("string", DATA + "Enum", optional=False, allowed="a"), "LowCardinality(String)", "a"),
+    texts("SET", field("string", DATA + "EnumSet", allowed="a,b"), "LowCardinality(Nullable(String))", "", "a", "a,b"),
     # Binary
     *octets("BINARY(4)", b"\x00\x00\x00\x00", b"ab\x00\x00"),
     *octets("VARBINARY(255)"),
@@ -129,24 +107,8 @@ CASES: list[Case] = [
     *datetimes("DATETIME(3)", 3, "1000-01-01 00:00:00.001", "9999-12-31 23:59:59.999", modes=_MODES),
     *datetimes("DATETIME(6)", 6, "1000-01-01 00:00:00.000001", "2018-06-20 06:37:03.123456", modes=_MODES),
     *datetimes("DATETIME(6) at its end", 6, "9999-12-31 23:59:59.999999", modes=("adaptive_time_microseconds",)),
-    Case(
-        "TIMESTAMP",
-        field("string", TIME + "ZonedTimestamp"),
-        "Nullable(DateTime64(6, 'UTC'))",
-        (
-            ("1970-01-01T00:00:01Z", "1970-01-01 00:00:01.000000"),
-            ("2038-01-19T03:14:07Z", "2038-01-19 03:14:07.000000"),
-        ),
-    ),
-    Case(
-        "TIMESTAMP(6)",
-        field("string", TIME + "ZonedTimestamp"),
-        "Nullable(DateTime64(6, 'UTC'))",
-        (
-            ("2018-06-20T13:37:03.1Z", "2018-06-20 13:37:03.100000"),
-            ("2018-06-20T13:37:03.000001Z", "2018-06-20 13:37:03.000001"),
-        ),
-    ),
+    zoned("TIMESTAMP", "1970-01-01 00:00:01", "2038-01-19 03:14:07"),
+    zoned("TIMESTAMP(6)", "2018-06-20 13:37:03.1", "2018-06-20 13:37:03.000001"),
     Case(
         "zero date NOT NULL arrives as the epoch",
         field("int32", TIME + "Date", optional=False),
@@ -170,7 +132,7 @@ CASES: list[Case] = [
         ),
     ),
     *(
-        _geometry(what, _WKB_LINE)
+        spatial(what, _WKB_LINE, None, 4326)
         for what in (
             "GEOMETRY",
             "LINESTRING",

@@ -10,14 +10,13 @@ from tests.unit.types.type_cases.case import (
     decimals,
     exact,
     field,
-    named,
     octets,
+    spatial,
     texts,
     times,
 )
 
 _MODES = ("adaptive_time_microseconds", "connect", "adaptive")
-_GEOMETRY = {"wkb": field("bytes", optional=False), "srid": field("int32")}
 _WKB = bytes.fromhex("0101000000000000000000f03f00000000000000c0")
 
 CASES: list[Case] = [
@@ -58,13 +57,7 @@ CASES: list[Case] = [
     texts("JSON", field("string", DATA + "Json"), "Nullable(String)", '{"a":1.50}', "[1, 2]"),
     texts("ENUM", field("string"), "Nullable(String)", "", "one"),
     texts("SET", field("string"), "Nullable(String)", "", "one,two"),
-    Case(
-        "GEOGRAPHYPOINT, geometry",
-        named(DATA + "geometry.Geometry", _GEOMETRY),
-        "Nullable(String)",
-        (({"wkb": b64(_WKB), "srid": 4326}, _WKB),),
-        untold="the struct is kept as its JSON",
-    ),
+    spatial("GEOGRAPHYPOINT, geometry", _WKB, 4326),
     texts("GEOGRAPHY, string", field("string"), "Nullable(String)", "POLYGON((1 1,2 1,2 2,1 2,1 1))"),
     exact("InternalId", field("string", optional=False), "String", "100000000000000600000007"),
 ]

@@ -6,21 +6,19 @@ from tests.unit.types.type_cases.case import (
     TIME,
     Case,
     array,
-    b64,
     connect_decimal,
     dates,
     datetimes,
     decimals,
     exact,
     field,
-    named,
     octets,
+    spatial,
     texts,
     times,
 )
 
 _MODES = ("adaptive", "connect", "isostring", "microseconds", "nanoseconds")
-_SPATIAL = {"wkb": field("bytes", optional=False), "srid": field("int32")}
 _WKB = bytes.fromhex("0101000000000000000000f03f00000000000000c0")
 
 CASES: list[Case] = [
@@ -54,20 +52,8 @@ CASES: list[Case] = [
     *octets("IMAGE"),
     *octets("ROWVERSION", bytes.fromhex("00000000000007d1"), b"\xff" * 8),
     *octets("HIERARCHYID", b"", b"\x5a\xc0"),
-    Case(
-        "GEOMETRY",
-        named(DATA + "geometry.Geometry", _SPATIAL),
-        "Nullable(String)",
-        (({"wkb": b64(_WKB), "srid": 4326}, _WKB), ({"wkb": b64(_WKB), "srid": None}, _WKB)),
-        untold="the struct is kept as its JSON",
-    ),
-    Case(
-        "GEOGRAPHY",
-        named(DATA + "geometry.Geography", _SPATIAL),
-        "Nullable(String)",
-        (({"wkb": b64(_WKB), "srid": 4326}, _WKB),),
-        untold="the struct is kept as its JSON",
-    ),
+    spatial("GEOMETRY", _WKB, 4326, None),
+    spatial("GEOGRAPHY", _WKB, 4326, kind="Geography"),
     Case(
         "VECTOR(3)",
         array(field("float", optional=False), DATA + "FloatVector"),
