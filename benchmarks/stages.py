@@ -53,7 +53,7 @@ def tasks(where: Place, workload: Workload, topic: str, table: str) -> tuple[Con
     where.table(workload, table)
     config = load(where.config(workload, topic, table))
     target = detect(where.client, DATABASE, table, config.policy())
-    ledger = ClickHouseLedger(where.client, DATABASE, config.tables.ledger, config.stream_name)
+    ledger = ClickHouseLedger(where.client, DATABASE, config.state_tables.ledger, config.stream_name)
     claim: Claim = ledger.claim("benchmark")
     found = []
     with range_consumer(KafkaSettings(config.kafka.client())) as consumer:

@@ -149,9 +149,8 @@ def _job(tree: Tree) -> Job:
     read_secret_files(tree)
     topics = _topics(tree)
     exceptions = _exceptions(tree)
-    base = _renamed(tree)
-    usual = Variant(_config(base))
-    variants = [_exception(base, place, given) for place, given in exceptions]
+    usual = Variant(_config(tree))
+    variants = [_exception(tree, place, given) for place, given in exceptions]
     job = Job(tree.name, (*variants, usual), topics)
     if topics is not None:
         _refuse_one_name(tree, job)
@@ -192,10 +191,12 @@ def _listed(given: object) -> object:
 
 def _exceptions(tree: Tree) -> list[tuple[str, dict[str, Any]]]:
     """The entries of ``tables``, taken out of the tree, each with its place."""
-    given = tree.values.get("tables")
+    given = tree.values.pop("tables", None) or []
     if not isinstance(given, list):
-        return []
-    del tree.values["tables"]
+        raise ConfigError(
+            f"{tree.name} {tree.where(('tables',))}: tables is not a list",
+            hint="It lists exceptions for topics. The sink's own tables are named in state_tables.",
+        )
     found: list[tuple[str, dict[str, Any]]] = []
     for place, entry in enumerate(given):
         where = tree.where(("tables", str(place))) or tree.where(("tables",))
@@ -206,19 +207,6 @@ def _exceptions(tree: Tree) -> list[tuple[str, dict[str, Any]]]:
             )
         found.append((str(place), entry))
     return found
-
-
-def _renamed(tree: Tree) -> Tree:
-    """The tree with ``state_tables`` under the name that the model has for it."""
-    values, origin = dict(tree.values), dict(tree.origin)
-    if "state_tables" in values:
-        if "tables" in values:
-            raise ConfigError(
-                f"{tree.name} {tree.where(('tables',))}: tables and state_tables both name the sink's own tables",
-                hint="Keep state_tables.",
-            )
-        values["tables"] = values.pop("state_tables")
-    return replace(tree, values=values, origin=origin)
 
 
 def _exception(base: Tree, place: str, given: dict[str, Any]) -> Variant:

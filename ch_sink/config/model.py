@@ -265,7 +265,8 @@ class Config(Section):
     """How long unavailable servers are retried; None: for ever (``unlimited``)."""
 
     document: DocumentSection = DocumentSection()
-    tables: TablesSection = TablesSection()
+    state_tables: TablesSection = TablesSection()
+    """Names of the sink's own tables."""
     spark: SparkSection = SparkSection()
     source: SourceSection | None = None
     """The database that the connector reads; ``verify`` and ``repair`` compare tables with it."""
@@ -293,7 +294,7 @@ class Config(Section):
             raise ValueError("rollups and merge: true exclude each other: a rollup has one stream that fills it")
         names = [name for rollup in self.rollups for name in (rollup, f"{rollup}_current")]
         table = self.clickhouse.table
-        own = {table, f"{table}_current", *(table + end for end in MOMENTS), *self.tables.model_dump().values()}
+        own = {table, f"{table}_current", *(table + end for end in MOMENTS), *self.state_tables.model_dump().values()}
         if taken := sorted({name for name in names if name in own or names.count(name) > 1}):
             raise ValueError(f"rollups has the name {taken[0]!r}, which is taken; give the rollup another one")
         return self
@@ -366,7 +367,7 @@ class Config(Section):
                 on_bad_record=self.on_bad_record,
                 evolve=self.evolve,
             ),
-            table=TablePolicy(sign_column=self.sign_column, notes=self.tables.columns),
+            table=TablePolicy(sign_column=self.sign_column, notes=self.state_tables.columns),
             columns=self.columns.policy(tuple(self.columns.add) if self.merge else ()),
         )
 

@@ -13,7 +13,7 @@ EXAMPLE = files(__package__).joinpath("example.yaml").read_text(encoding="utf-8"
 
 _TEMPLATE = "May hold {database}, {schema}, {table}, {topic}, {topic[1]}."
 _PATTERN = {"type": "string", "format": "regex"}
-_SHARED = ("kafka", "spark", "tables")
+_SHARED = ("kafka", "spark", "state_tables", "tables")
 """Keys that do not differ from table to table."""
 
 
@@ -30,13 +30,12 @@ def json_schema() -> dict[str, Any]:
     for name in ("database", "table"):
         place["properties"][name]["description"] = _TEMPLATE
     keys = made["properties"]
-    own = keys["tables"]
     sections["Exception"] = _exception(keys)
     sections["ExceptionClickHouseSection"] = {**deepcopy(place), "required": []}
-    keys["state_tables"] = {**own, "description": "Names of the sink's own tables."}
     keys["tables"] = {
         "description": "Exceptions for topics; the first that matches holds.",
-        "anyOf": [{"type": "array", "items": {"$ref": "#/$defs/Exception"}}, {"$ref": "#/$defs/TablesSection"}],
+        "type": "array",
+        "items": {"$ref": "#/$defs/Exception"},
     }
     made.update(
         {

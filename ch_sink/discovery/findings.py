@@ -240,7 +240,7 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
 
 def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: TargetTable) -> Iterator[Finding]:
     """The sink's own tables and the views."""
-    names = config.tables
+    names = config.state_tables
     wanted = {
         "ledger": names.ledger,
         "dead letters": names.dead_letters,

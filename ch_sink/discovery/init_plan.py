@@ -219,7 +219,7 @@ def create_tables(config: Config) -> tuple[str, ...]:
 
 def lacks_tables(client: Client, config: Config) -> bool:
     """Whether the stream's table or one of the sink's own does not exist. Raises ClickHouseError."""
-    own = config.tables
+    own = config.state_tables
     names = {config.clickhouse.table, own.ledger, own.dead_letters, own.handover, own.pending}
     return bool(names - existing_tables(client, config.clickhouse.database, names))
 

@@ -135,7 +135,7 @@ class ReadBefore:
         for job in jobs:
             usual = job.usual
             if not fields_in(usual.clickhouse.database):
-                place = usual.clickhouse.url, usual.state_database, usual.tables.ledger
+                place = usual.clickhouse.url, usual.state_database, usual.state_tables.ledger
                 if place not in self._of:
                     with suppress(ChSinkError):
                         self._of[place] = recorded_topics(usual)
@@ -150,15 +150,15 @@ def recorded_topics(config: Config) -> frozenset[str]:
 
 def recorded_streams(configs: Iterable[Config]) -> frozenset[str]:
     """The names of all streams that have begun to read, in the ledgers of these. Raises ClickHouseError."""
-    ledgers = {(c.clickhouse.url, c.state_database, c.tables.ledger): c for c in configs}
+    ledgers = {(c.clickhouse.url, c.state_database, c.state_tables.ledger): c for c in configs}
     return frozenset(name for config in ledgers.values() for name in _recorded(config, "stream"))
 
 
 def _recorded(config: Config, column: str) -> frozenset[str]:
     client = client_of(config)
-    if not existing_tables(client, config.state_database, {config.tables.ledger}):
+    if not existing_tables(client, config.state_database, {config.state_tables.ledger}):
         return frozenset()
-    ledger = StateTable(client, config.state_database, config.tables.ledger)
+    ledger = StateTable(client, config.state_database, config.state_tables.ledger)
     found = ledger.rows(f"SELECT DISTINCT {column} FROM $table WHERE topic != ''")
     return frozenset(str(row[column]) for row in found)
 

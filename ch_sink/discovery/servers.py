@@ -154,7 +154,7 @@ def expect_same_engine(config: Config, client: Client, table: TargetTable) -> No
 
 
 def _state_tables(config: Config) -> tuple[str, ...]:
-    own = config.tables
+    own = config.state_tables
     return own.ledger, own.pending, own.handover, own.dead_letters, own.columns
 
 

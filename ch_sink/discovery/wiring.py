@@ -27,23 +27,23 @@ def client_of(config: Config) -> Client:
 
 def ledger_of(config: Config, client: Client) -> ClickHouseLedger:
     """The stream's ledger."""
-    return ClickHouseLedger(client, config.state_database, config.tables.ledger, config.stream_name)
+    return ClickHouseLedger(client, config.state_database, config.state_tables.ledger, config.stream_name)
 
 
 def dead_letters_of(config: Config, client: Client, topic_id: str) -> ClickHouseDeadLetters:
     """The stream's dead letters of one topic."""
-    place = config.state_database, config.tables.dead_letters, config.stream_name
+    place = config.state_database, config.state_tables.dead_letters, config.stream_name
     return ClickHouseDeadLetters(client, *place, topic_id)
 
 
 def pending_of(config: Config, client: Client) -> ClickHousePending:
     """The stream's waiting changes."""
-    return ClickHousePending(client, config.state_database, config.tables.pending, config.stream_name)
+    return ClickHousePending(client, config.state_database, config.state_tables.pending, config.stream_name)
 
 
 def handover_of(config: Config, client: Client, table: TargetTable) -> ClickHouseHandover:
     """What the stream has kept of rows that changed their key, as this table's columns hold it."""
-    return ClickHouseHandover(client, config.state_database, config.tables.handover, config.stream_name, table)
+    return ClickHouseHandover(client, config.state_database, config.state_tables.handover, config.stream_name, table)
 
 
 def states_by_ledger(configs: Sequence[Config]) -> list[tuple[ClickHouseStreamStates, list[Config]]]:
@@ -51,9 +51,9 @@ def states_by_ledger(configs: Sequence[Config]) -> list[tuple[ClickHouseStreamSt
     groups: dict[ClickHouseStreamStates, list[Config]] = {}
     for config in configs:
         settings = client_of(config).settings
-        groups.setdefault(ClickHouseStreamStates(settings, config.state_database, config.tables.ledger), []).append(
-            config
-        )
+        groups.setdefault(
+            ClickHouseStreamStates(settings, config.state_database, config.state_tables.ledger), []
+        ).append(config)
     return list(groups.items())
 
 
@@ -113,10 +113,10 @@ def table_spec(config: Config) -> TableSpec:
         row_policy_except=(config.clickhouse.username,),
         settings=tuple(sorted(wanted.settings.items())),
         state_tables={
-            "ledger": config.tables.ledger,
-            "dead_letters": config.tables.dead_letters,
-            "handover": config.tables.handover,
-            "pending": config.tables.pending,
-            "columns": config.tables.columns,
+            "ledger": config.state_tables.ledger,
+            "dead_letters": config.state_tables.dead_letters,
+            "handover": config.state_tables.handover,
+            "pending": config.state_tables.pending,
+            "columns": config.state_tables.columns,
         },
     )

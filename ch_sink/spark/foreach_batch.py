@@ -163,7 +163,7 @@ def _opened(config: Config, known: Known, partitions: int) -> FrameStream:
 
 def prepare(config: Config) -> None:
     """Create the sink's own tables where they are missing. Raises ClickHouseError, ConfigError."""
-    client, own = client_of(config), config.tables
+    client, own = client_of(config), config.state_tables
     names = {own.ledger, own.dead_letters, own.handover, own.pending, own.columns}
     if names - existing_tables(client, config.state_database, names):
         for statement in state_tables(table_spec(config)):

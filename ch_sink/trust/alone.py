@@ -42,7 +42,7 @@ class Commands:
     def of(cls, config: Config) -> "Commands":
         """Those at the table of a configuration's stream. Raises ClickHouseUnavailable, AccessDenied."""
         place = config.clickhouse
-        book = f"{quote(config.state_database)}.{quote(config.tables.ledger)}"
+        book = f"{quote(config.state_database)}.{quote(config.state_tables.ledger)}"
         end = f"ALTER TABLE {book} DELETE WHERE stream = {literal(config.stream_name)} AND entry = 'command'"
         return cls(ledger_of(config, client_of(config)), f"{place.database}.{place.table}", end)
 

@@ -75,7 +75,7 @@ class OwnTables:
 
 def own_tables(config: Config, client: Client) -> OwnTables:
     """Those of a configuration's stream."""
-    place, names = config.state_database, config.tables
+    place, names = config.state_database, config.state_tables
     return OwnTables(
         client,
         config.stream_name,

@@ -96,7 +96,7 @@ def _unresolved(config: Config, client: Client, topic_id: str) -> set[tuple[int,
 def refill_of(config: Config, patience: float, check: Check = never_stops, still_alone: Check = never_stops) -> Refill:
     """The stream's table, topic and source. Raises ChSinkError if one of them is missing."""
     subject = replace(subject_of(config, check), still_alone=still_alone)
-    client, tables, place = subject.client, config.tables, config.clickhouse
+    client, tables, place = subject.client, config.state_tables, config.clickhouse
     return Refill(
         subject,
         ClickHouseStreamStates(client.settings, config.state_database, tables.ledger),

@@ -123,7 +123,7 @@ def members_of(configs: Sequence[Config]) -> list[Member]:
     made = []
     for config in configs:
         settings = replace(ClickHouseSettings(**config.clickhouse.connection()), retry=Retry(1), timeout=_TIMEOUT)
-        place = ClickHouseStreamStates(settings, config.state_database, config.tables.ledger)
+        place = ClickHouseStreamStates(settings, config.state_database, config.state_tables.ledger)
         patience = Patience(math.inf if config.retry_for is None else config.retry_for)
         made.append(Member(config.stream_name, ledgers.setdefault(place, place), config.fingerprint(), patience))
     return made

@@ -106,7 +106,7 @@ def _pending(client: Client, config: Config, task: Task, kafka: KafkaSettings) -
     return WithheldPending(
         client,
         config.state_database,
-        config.tables.pending,
+        config.state_tables.pending,
         config.stream_name,
         lambda partition, offset: _record_at(kafka, task.topic, partition, offset),
     )

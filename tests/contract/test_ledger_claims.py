@@ -14,6 +14,7 @@ from ch_sink.errors import LedgerConflict
 from ch_sink.ports import (
     Claim,
     RangeProgress,
+    Terms,
     TruncateFloor,
 )
 from ch_sink.stream.claims import born, forget
@@ -43,6 +44,17 @@ def test_a_second_job_beside_a_living_one_is_refused(job: Job) -> None:
     second.claim("r2")
     second.intents([intent(0, 1)])
     second.release()
+
+
+def test_terms_hold_until_a_claim_states_others(job: Job) -> None:
+    terms = Terms((("v", "sha256 of v"),), "public.orders", "6b1f0a36-0000-4000-8000-000000000001")
+    for run, stated, held in (("a", None, None), ("b", terms, terms), ("c", None, terms), ("d", Terms(), Terms())):
+        ledger = job()
+        assert ledger.claim(run, stated).terms == held
+        ledger.release()
+        last = job().last_claim()
+        assert last is not None
+        assert (last.run_id, last.terms, last.released) == (run, held, True)
 
 
 def test_a_job_that_lost_its_stream_stops_and_writes_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

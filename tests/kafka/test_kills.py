@@ -142,7 +142,7 @@ def killed_stream(
     produce(kafka, topics(stream)[topic_of(stream, table)], topic)
     config = config_file(folder, kafka, clickhouse, topic, table, database, truncate="apply", chunk_offsets=plan.chunk)
     settings = load(config)
-    ledger = ClickHouseLedger(client, settings.state_database, settings.tables.ledger, settings.stream_name)
+    ledger = ClickHouseLedger(client, settings.state_database, settings.state_tables.ledger, settings.stream_name)
     rng = random.Random(f"{source} {engine}")
     in_mid_work = 0
     for _ in range(plan.kills):

@@ -113,7 +113,7 @@ def test_the_schema_refuses_what_the_models_refuse(tmp_path, schema, more):
         {"key_columns": "a, b"},
         {"key_columns": ["a", "b"]},
         {"clickhouse": {"url": "http://c", "table": "t", "settings": {"a": 1, "b": True, "c": "x"}}},
-        {"tables": {"ledger": "mine"}},
+        {"state_tables": {"ledger": "mine"}},
         {"tables": [{"match": "a", "clickhouse": {"table": "b"}, "init": {"ttl": "x"}}]},
         {
             "kafka": {

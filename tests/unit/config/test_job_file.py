@@ -272,7 +272,7 @@ def test_wrong_exceptions_are_told_with_their_lines(write):
         ("tables:\n  - match: a\n    skip: perhaps\n", "tables[0].skip must be true or false"),
         ("tables:\n  - match: a\n    kafka: {topic: b}\n", "tables[0].kafka cannot differ"),
         ("stream: orders\n", "would name every stream"),
-        ("tables: {ledger: a}\nstate_tables: {ledger: b}\n", "both name the sink's own tables"),
+        ("tables: {ledger: a}\nstate_tables: {ledger: b}\n", "tables is not a list"),
     ],
 )
 def test_what_a_file_of_many_topics_cannot_say(write, text, said):
@@ -294,10 +294,12 @@ def test_one_stream_is_not_loaded_from_a_file_of_many(write):
         load(write(JOB), environ={})
 
 
-def test_the_sinks_own_tables_are_named_in_either_section(write):
-    for section in ("tables", "state_tables"):
-        [stream] = expanded(write(JOB + f"{section}: {{ledger: mine}}\n"), topics=("shop.public.a",)).streams
-        assert stream.tables.ledger == "mine"
+def test_the_sinks_own_tables_are_named_beside_the_exceptions(write):
+    [stream] = expanded(write(JOB + "state_tables: {ledger: mine}\n"), topics=("shop.public.a",)).streams
+    assert stream.state_tables.ledger == "mine"
+    with pytest.raises(ConfigError, match=r"line \d+: tables is not a list") as refused:
+        load(write(JOB + "tables: {ledger: mine}\n"), environ={})
+    assert "state_tables" in refused.value.hint
 
 
 def test_a_stream_has_the_same_name_whichever_file_it_comes_from(write):
@@ -306,7 +308,7 @@ def test_a_stream_has_the_same_name_whichever_file_it_comes_from(write):
     named = load(write(single + "stream: mine\n", "orders.yaml"), environ={})
     job = write(JOB)
     [together] = expanded(job, topics=("shop.public.orders",)).streams
-    for name in ("stream_name", "consumer_group", "state_database", "tables"):
+    for name in ("stream_name", "consumer_group", "state_database", "state_tables"):
         assert getattr(together, name) == getattr(alone, name), name
     # Two jobs that share the topics between them.
     halves = [write(JOB.replace(r"public\..*", rf"public\.{part}.*"), f"{part}.yaml") for part in ("o", "u")]

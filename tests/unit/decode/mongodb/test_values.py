@@ -104,46 +104,39 @@ def bson_equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-WRITTEN = {
-    "object id": '{"$oid": "596e275826f08b2730779e1f"}',
-    "date of v1": '{"$date": -1}',
-    "date of v1 shell": '{"$date": "1969-12-31T23:59:59.999Z"}',
-    "date with a zone": '{"$date": "1970-01-01T01:59:59.999+02:00"}',
-    "long": '{"$numberLong": "1004"}',
-    "bare nan": "NaN",
-    "bare infinity": "-Infinity",
-    "binary of v1": '{"$binary": "a2Fma2E=", "$type": "00"}',
-    "binary of the v1 shell": '{"$binary": "a2Fma2E=", "$type": "0"}',
-    "uuid of the shell": '{"$uuid": "00112233-4455-6677-8899-aabbccddeeff"}',
-    "undefined": '{"$undefined": true}',
-    "symbol": '{"$symbol": "s"}',
-    "pointer": '{"$dbPointer": {"$ref": "a.b", "$id": {"$oid": "596e275826f08b2730779e1f"}}}',
-    "stored query": '{"$regex": {"a": 1}}',
-    "reference": '{"$ref": "orders", "$id": {"$oid": "596e275826f08b2730779e1f"}}',
+SHOWN: dict[str, tuple[str, Any]] = {
+    "object id": ('{"$oid": "596e275826f08b2730779e1f"}', "596e275826f08b2730779e1f"),
+    "date of v1": ('{"$date": -1}', "1969-12-31T23:59:59.999Z"),
+    "date of v1 shell": ('{"$date": "1969-12-31T23:59:59.999Z"}', "1969-12-31T23:59:59.999Z"),
+    "date with a zone": ('{"$date": "1970-01-01T01:59:59.999+02:00"}', "1969-12-31T23:59:59.999Z"),
+    "long": ('{"$numberLong": "1004"}', 1004),
+    "bare nan": ("NaN", "NaN"),
+    "bare infinity": ("-Infinity", "-Infinity"),
+    "binary of v1": ('{"$binary": "a2Fma2E=", "$type": "00"}', {"$binary": {"base64": "a2Fma2E=", "subType": "00"}}),
+    "binary of the v1 shell": (
+        '{"$binary": "a2Fma2E=", "$type": "0"}',
+        {"$binary": {"base64": "a2Fma2E=", "subType": "00"}},
+    ),
+    "uuid of the shell": ('{"$uuid": "00112233-4455-6677-8899-aabbccddeeff"}', "00112233-4455-6677-8899-aabbccddeeff"),
+    "undefined": ('{"$undefined": true}', None),
+    "symbol": ('{"$symbol": "s"}', "s"),
+    "pointer": (
+        '{"$dbPointer": {"$ref": "a.b", "$id": {"$oid": "596e275826f08b2730779e1f"}}}',
+        {"$dbPointer": {"$ref": "a.b", "$id": {"$oid": "596e275826f08b2730779e1f"}}},
+    ),
+    "stored query": ('{"$regex": {"a": 1}}', {"$regex": {"a": 1}}),
+    "reference": (
+        '{"$ref": "orders", "$id": {"$oid": "596e275826f08b2730779e1f"}}',
+        {"$ref": "orders", "$id": "596e275826f08b2730779e1f"},
+    ),
 }
-PLAIN = {
-    "object id": "596e275826f08b2730779e1f",
-    "date of v1": "1969-12-31T23:59:59.999Z",
-    "date of v1 shell": "1969-12-31T23:59:59.999Z",
-    "date with a zone": "1969-12-31T23:59:59.999Z",
-    "long": 1004,
-    "bare nan": "NaN",
-    "bare infinity": "-Infinity",
-    "binary of v1": {"$binary": {"base64": "a2Fma2E=", "subType": "00"}},
-    "binary of the v1 shell": {"$binary": {"base64": "a2Fma2E=", "subType": "00"}},
-    "uuid of the shell": "00112233-4455-6677-8899-aabbccddeeff",
-    "undefined": None,
-    "symbol": "s",
-    "pointer": {"$dbPointer": {"$ref": "a.b", "$id": {"$oid": "596e275826f08b2730779e1f"}}},
-    "stored query": {"$regex": {"a": 1}},
-    "reference": {"$ref": "orders", "$id": "596e275826f08b2730779e1f"},
-}
+"""Extended JSON, and the plain JSON of it."""
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_plain_json_shows(name: str) -> None:
-    found = plain_text(parse(f'{{"v": {WRITTEN[name]}, "w": [{WRITTEN[name]}]}}'))
-    assert json.loads(found) == {"v": PLAIN[name], "w": [PLAIN[name]]}
+@pytest.mark.parametrize(("written", "plain"), SHOWN.values(), ids=SHOWN)
+def test_plain_json_shows(written: str, plain: Any) -> None:
+    found = plain_text(parse(f'{{"v": {written}, "w": [{written}]}}'))
+    assert json.loads(found) == {"v": plain, "w": [plain]}
 
 
 def test_plain_json_of_numbers_keeps_every_digit() -> None:
