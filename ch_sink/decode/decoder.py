@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -15,7 +16,7 @@ from ch_sink.decode.event_keys import KeyLearner, KeyReader, give_key, pick
 from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, FramingError
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb.columns import DocumentKeys
-from ch_sink.decode.parts import Attempt, Fault, Found, Part, Shape, assemble, isolate
+from ch_sink.decode.parts import Attempt, Fault, Found, Part, Shape, assemble, isolate, unless_bad
 from ch_sink.decode.readers import Readers, Tombstones, avro_as_json
 from ch_sink.decode.unknown_columns import joined
 from ch_sink.errors import ConfigError, DecodeError
@@ -26,6 +27,7 @@ from ch_sink.ports import History, SchemaRegistry
 from ch_sink.sources import RefusedConnector, refusal_of_cells
 from ch_sink.table.model import TargetTable
 
+_plain = msgspec.json.Decoder(float_hook=Decimal)  # a number may be beyond those of Python
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _TOGETHER = 4096
 """Records decoded at a time: as many as fit in the processor's cache as Python objects …"""
@@ -148,7 +150,7 @@ class Decoder:
 
     def _expect_values(self, value: bytes | None, connector: str) -> None:
         """Raises RefusedConnector if the columns of a row are cells: objects of a value and a flag that it was set."""
-        found = msgspec.json.decode(as_json(*self._envelopes.one(value or b"null")))
+        found: Any = unless_bad(None, lambda: _plain.decode(as_json(*self._envelopes.one(value or b"null"))))
         images = [found.get("after"), found.get("before")] if isinstance(found, dict) else []
         for refused in filter(None, (refusal_of_cells(connector, image) for image in images)):
             raise refused

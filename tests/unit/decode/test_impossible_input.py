@@ -217,3 +217,9 @@ def test_a_field_whose_name_needs_escapes_is_unknown_in_either_form(name: str) -
             assert [(u.name, u.first_offset, u.clickhouse_type) for u in batch.unknown] == [
                 (name, 1, "Nullable(Int64)")
             ]
+
+
+def test_a_first_row_may_have_a_number_beyond_those_of_python() -> None:
+    batch = Decoder(TABLE, policy_of()).decode(chunk_of([KEY], [raw('{"id":2,"v":[1e400],"n":null}')]))
+    assert not batch.bad
+    assert batch.after.column("v").to_pylist() == [b"[1E+400]"]

@@ -114,6 +114,20 @@ def test_what_was_begun_is_run_again_as_it_was() -> None:
     assert {(t.chunk_offsets, t.chunk_bytes) for t in stream.tasks} == {(7, 99)}
 
 
+def test_it_is_run_again_below_the_rows_of_another_writer_and_what_follows_above_them() -> None:
+    """Its tasks may have stored those rows: a second attempt must give the same versions."""
+    stream = Stream()
+    with pytest.raises(Died):
+        stream.run(stream.plan({0: 30, 1: 8}), {0: 12})
+    stream.memory.table.put([{"id": 1, "_version": (7 << 112).to_bytes(16, "little"), "_is_deleted": 0}])
+    stream.start()
+    stream.run(stream.plan({0: 40, 1: 8}))
+    assert [(t.start, t.end, t.state.epoch) for t in stream.tasks] == [(12, 30, 0)]
+    stream.start()
+    stream.run(stream.plan({0: 40, 1: 8}))
+    assert [(t.start, t.end, t.state.epoch) for t in stream.tasks] == [(30, 40, 8)]
+
+
 def test_a_batch_whose_results_are_unknown_is_planned_from_the_ledger() -> None:
     stream = Stream()
     ranges = stream.plan({0: 30, 1: 8})
