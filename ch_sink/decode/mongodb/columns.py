@@ -161,8 +161,19 @@ def _holds(column: Column) -> bool:
 
 
 def key_writer(policy: Policy) -> Callable[[Any], str | bytes | None]:
-    """The function that returns the text of an ``_id``."""
-    return typed_key_text if policy.documents.keys == "typed" else key_text
+    """The function that returns the text of an ``_id``; for plain texts it raises DecodeError for a number."""
+    return typed_key_text if policy.documents.keys == "typed" else _plain_key
+
+
+def _plain_key(value: Any) -> str | bytes | None:
+    if isinstance(value, (int, float, Decimal, NonFinite)) and not isinstance(value, bool):
+        raise DecodeError(
+            f"the document's _id is the number {key_text(value)!s}, which a column of texts would hold as the same key "
+            "as its text",
+            hint="set document.keys: typed, or give the column a type of numbers, and load the collection into a new "
+            "table",
+        )
+    return text_of(value)
 
 
 def key_column_name(policy: Policy) -> str:
@@ -218,12 +229,10 @@ class DocumentKeys:
             )
         self._converter = into(column, policy.values, table.years, key_writer(policy))
         kind, plain = parse_type(column.type).bare.name, policy.documents.keys == "plain"
-        self._refuses_numbers = plain and kind in ("String", "FixedString")
-        """A number and its text would be the same key."""
         self._decoder = msgspec.json.Decoder(_Key)
         native, written = library(), plain and kind == "String"
         self._scanner: KeyScanner | None = None
-        if native is not None and (written or not self._refuses_numbers):
+        if native is not None and (written or not plain or kind not in ("String", "FixedString")):
             self._scanner = KeyScanner(native, self._converter, plain=written)
 
     def read(self, payloads: list[bytes]) -> pa.Array:
@@ -232,9 +241,6 @@ class DocumentKeys:
         if scanned is not None:
             return scanned
         values = [self._value(payload) for payload in payloads]
-        if self._refuses_numbers:
-            for value in values:
-                self._refuse_number(value)
         try:
             array = self._converter.convert(values).array
         except DecodeError as error:
@@ -244,15 +250,6 @@ class DocumentKeys:
         if array.null_count and any(value is None for value in values):
             raise DecodeError("key: the document's _id is null")
         return array
-
-    def _refuse_number(self, value: Any) -> None:
-        if isinstance(value, (int, float, Decimal, NonFinite)) and not isinstance(value, bool):
-            raise DecodeError(
-                f"key: the document's _id is the number {key_text(value)!s}, which column {self.name!r} would hold as "
-                "the same key as its text",
-                hint="set document.keys: typed, or give the column a type of numbers, and load the collection into a "
-                "new table",
-            )
 
     def _value(self, payload: bytes) -> Any:
         try:

@@ -149,7 +149,7 @@ def _into(target: ChType, context: _Context) -> Converter:
     if name == "Decimal":
         return _Prepared(decimal_of, _of_text(target, context))
     if name == "FixedString":
-        return _Prepared(_fixed(target.precision), fixed_string(target, reaction, Any))
+        return _Prepared(_fixed(target.precision, context.text), fixed_string(target, reaction, Any))
     if name in ("Array", "Map", "Tuple", "Point"):
         return _nested(target, context)
     return _Prepared(_text, _of_text(target, context))
@@ -197,9 +197,9 @@ def _uuid(value: Any) -> str:
     return uuid_text(value)
 
 
-def _fixed(size: int) -> Callable[[Any], str | bytes]:
+def _fixed(size: int, text: Callable[[Any], str | bytes | None]) -> Callable[[Any], str | bytes]:
     def one(value: Any) -> str | bytes:
-        found = text_of(value)
+        found = text(value)
         if size == 12 and isinstance(found, str) and _OBJECT_ID.fullmatch(found):
             return bytes.fromhex(found)
         if found is None:
