@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ch_sink.clickhouse import ClickHouseLedger
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
 from ch_sink.ports import FinishedRange
 from ch_sink.spark import frame_tasks, history, sink
-from tests.support.choose import each_value
+from tests.support.choose import some
 from tests.support.frames import TOPIC, Shelf, change, needs_data_sources, on_classic
 from tests.support.sink import ROOT
 
@@ -86,6 +87,7 @@ def test_small_ranges_of_large_rows_stay_with_the_executors(
     assert shelf.rows() == {0: "new", 1: long, 2: "new", 3: "new"}
 
 
+ENDS = (6,), (2, 5), (9,)
 ENGINES = {
     "replacing": "(id Int64, status Nullable(String), _version UInt128, _is_deleted UInt8) "
     "ENGINE = ReplacingMergeTree(_version, _is_deleted)",
@@ -94,7 +96,10 @@ ENGINES = {
 }
 
 
-@pytest.mark.parametrize(("engine", "ends"), each_value(ENGINES, [(6,), (2, 5), (9,)]))
+@pytest.mark.parametrize(
+    ("engine", "ends"),
+    some(product(ENGINES, ENDS), [("collapsing", (2, 5)), ("replacing", (6,))]),
+)
 def test_what_was_stored_together_is_stored_once_however_it_comes_again(
     engine: str, ends: tuple[int, ...], spark: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from tests.support.document_run import DocumentRun, document_table
 from tests.support.hand import Event
 from tests.support.mongodb import Collection, Description, Dialect, draw_collection, event, plain, update_event
 
-SEEDS = range(8)
+SEEDS = range(5)
 DOCUMENT = (Column("_id", "String"), Column("document", "String"))
 
 

@@ -47,14 +47,19 @@ def faulty(chosen: Iterable[Case]) -> Iterator[str]:
             yield f"{case}: {found[0]}"
 
 
+def every_other(chosen: Iterable[Case]) -> Iterator[Case]:
+    """Of each turn of the engines half, and the others in the next turn."""
+    return (case for case in chosen if (case.seed + case.seed // len(ENGINES)) % 2 == 0)
+
+
 @pytest.mark.parametrize("first", range(0, QUICK, QUICK // 6))
 def test_tables_equal_their_source(first: int) -> None:
-    assert list(faulty(cases(first, QUICK // 6))) == []
+    assert list(faulty(every_other(cases(first, QUICK // 6)))) == []
 
 
 @pytest.mark.parametrize("first", range(0, BY_HAND, BY_HAND // 4))
 def test_tables_made_by_hand_equal_their_source_whatever_their_version_type(first: int) -> None:
-    assert list(faulty(cases_by_hand(first, BY_HAND // 4))) == []
+    assert list(faulty(every_other(cases_by_hand(first, BY_HAND // 4)))) == []
 
 
 @given(st.integers(10**6, 2**63), st.sampled_from(sorted(ENGINES)), st.sampled_from(sorted(KNOBS)))
@@ -103,21 +108,21 @@ def test_twenty_thousand_histories_of_tables_made_by_hand(piece: int) -> None:
 
 def test_quick_cases_reach_every_engine_layout_connector_and_knob() -> None:
     met: Counter[str] = Counter()
-    for case in cases(0, QUICK):
+    for case in every_other(cases(0, QUICK)):
         history, plan = drawn(case)
         met.update([case.engine, case.knobs, case.decoder, history.layout.name, history.connector, history.identity])
         met["killed"] += any(batch.faults for batch in plan)
     wanted = {*ENGINES, *KNOBS, *LAYOUTS, "product", "plain", *CONNECTORS, *BY_NAME, "killed"}
     wanted -= {"short", "wide"}  # of fault scripts only
-    assert {name: met[name] for name in wanted if met[name] < 4} == {}
+    assert {name: met[name] for name in wanted if met[name] < 2} == {}
 
 
 def test_quick_cases_by_hand_reach_every_version_type_and_swaps_in_it() -> None:
     met: Counter[tuple[str, str]] = Counter()
-    for case in cases_by_hand(0, BY_HAND):
+    for case in every_other(cases_by_hand(0, BY_HAND)):
         met[case.version, case.engine] += 1
         met[case.version, "swap"] += drawn(case)[0].features["swap"] > 0
-    assert {pair for pair in itertools.product(VERSIONS, (*ENGINES, "swap")) if met[pair] < 4} == set()
+    assert {pair for pair in itertools.product(VERSIONS, (*ENGINES, "swap")) if met[pair] < 2} == set()
 
 
 @cache

@@ -196,7 +196,14 @@ UNTRUNCATED = replace(ADVERSE, truncate="none")
 COMPRESSED = Knobs(compressed=True, redelivery=True)
 
 
-@pytest.mark.parametrize("knobs", [ORDINARY, UNTRUNCATED, COMPRESSED], ids=["ordinary", "adverse", "compressed"])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        pytest.param(ORDINARY, id="ordinary"),
+        pytest.param(UNTRUNCATED, id="adverse"),
+        pytest.param(COMPRESSED, id="compressed", marks=pytest.mark.long),
+    ],
+)
 def test_a_consumer_of_any_cut_and_interleaving_reaches_the_truth(knobs: Knobs) -> None:
     """So the records are enough to decide every case, in each partition's order alone."""
     counts: Counter[str] = Counter()
