@@ -234,13 +234,17 @@ def _flattened(change: Change, at: int) -> bytes:
     return _text(image | added | {f"__source_{n}": source[n] for n in ("file", "pos", "row", "ts_ms")})
 
 
+def _oid(row: Row) -> dict[str, str]:
+    return {"$oid": f"{row['id']:024x}"}
+
+
 def _document(change: Change, at: int) -> bytes:
     ms = 1_795_000_000_000 + at // 10
     source = {"connector": "mongodb", "name": "shop", "ts_ms": ms, "snapshot": "false", "db": "shop"}
     source |= {"rs": "rs0", "collection": "orders", "ord": at % 10 + 1}
 
     def image(row: Row | None) -> str | None:
-        return None if row is None else json.dumps({"_id": row["id"]} | {n: v for n, v in row.items() if n != "id"})
+        return None if row is None else json.dumps({"_id": _oid(row)} | {n: v for n, v in row.items() if n != "id"})
 
     return _text({"before": None, "after": image(change.after), "source": source, "op": change.op, "ts_ms": ms})
 
@@ -261,5 +265,5 @@ def encoder(form: str, kind: RowKind) -> Encoder:
         ),
         "avro": lambda: _avro(kind),
         "flattened": lambda: Encoder(key, _flattened),
-        "documents": lambda: Encoder(lambda image: _text({"id": str(image["id"])}), _document),
+        "documents": lambda: Encoder(lambda image: _text({"id": json.dumps(_oid(image))}), _document),
     }[form]()

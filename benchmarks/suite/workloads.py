@@ -16,7 +16,7 @@ _ENGINES = {
     "append": ("", "MergeTree"),
 }
 _DOCUMENT = RowKind(
-    (Field("_id", "Int64", "int64"), Field("document", "Nullable(String)", "string", optional=True)),
+    (Field("_id", "String", "string"), Field("document", "Nullable(String)", "string", optional=True)),
     ("_id",),
     ORDERS.make,
 )
