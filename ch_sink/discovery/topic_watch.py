@@ -8,7 +8,7 @@ from ch_sink.config import Config, Expansion, Job
 from ch_sink.discovery.job_topics import ReadBefore, TablesOfTopics, existing_tables, recorded_streams, streams_of
 from ch_sink.discovery.statuses import stand_in, topic_states
 from ch_sink.discovery.wiring import client_of
-from ch_sink.errors import ChSinkError, ConfigError, KafkaError, in_one_line
+from ch_sink.errors import ChSinkError, ClickHouseUnavailable, ConfigError, KafkaError, in_one_line
 
 log = logging.getLogger("ch_sink")
 
@@ -107,16 +107,16 @@ class TopicWatch:
         return any(job.topics is not None and job.topics.among([config.kafka.topic]) for job in mine)
 
     def first(self, log: logging.Logger, *, wait: bool = True) -> tuple[Config, ...]:
-        """The streams at the start; logs notes. ``wait``: brokers that do not answer are asked again later.
+        """The streams at the start; logs notes. ``wait``: servers that do not answer are asked again later.
 
         A job that never ran refuses to start if a topic has no place of its own. One that is started again does not
         leave its tables behind because of a topic that has come since.
 
-        Raises ConfigError, KafkaError.
+        Raises ConfigError, KafkaError, ClickHouseError.
         """
         try:
             found = self.look()
-        except KafkaError as error:
+        except (KafkaError, ClickHouseUnavailable) as error:
             if not (wait and error.temporary and all(job.topics is not None for job in self._jobs)):
                 raise
             log.warning("topics could not be inspected and will be retried: %s", error)

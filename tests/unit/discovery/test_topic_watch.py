@@ -9,7 +9,7 @@ import pytest
 from ch_sink.config import Config, Expansion, Job, expand, load_job
 from ch_sink.discovery.statuses import refused_statuses
 from ch_sink.discovery.topic_watch import TopicWatch
-from ch_sink.errors import BrokerUnavailable, ConfigError
+from ch_sink.errors import BrokerUnavailable, ClickHouseUnavailable, ConfigError
 from ch_sink.model.values import SourceTable
 
 JOB = r"""
@@ -136,6 +136,21 @@ def test_a_topic_that_came_while_no_job_ran_starts_at_the_earliest_offset(latest
     broker = Broker("s.p.a", "s.p.b")
     broker.begun.add("s.p.a:shop.a")
     assert starts(broker.watch(latest).look().joined) == {"s.p.a": "latest", "s.p.b": "earliest"}
+
+
+def test_a_ledger_that_does_not_answer_is_asked_again(latest):
+    broker, answers = Broker("s.p.a", "s.p.b"), [ClickHouseUnavailable("no answer"), {"s.p.a:shop.a"}]
+
+    def begun(_):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    jobs = [load_job(latest, (), {})]
+    watch = TopicWatch(jobs, expand=broker.expand, empty=broker.without_events, begun=begun)
+    assert watch.first(logging.getLogger("test")) == ()
+    assert starts(watch.look().joined) == {"s.p.a": "latest", "s.p.b": "earliest"}
 
 
 def test_another_file_that_has_begun_says_nothing_of_this_one(latest, tmp_path):
