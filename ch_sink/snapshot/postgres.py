@@ -113,9 +113,7 @@ class PostgresReader(SqlReader):
         yield from self.rows(names, size, part.condition)
 
     def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
-        listed = ", ".join(map(self._quoted, names))
-        where = f" WHERE {condition}" if condition else ""
-        copy = f"COPY (SELECT {listed} FROM {self._table}{where}) TO STDOUT"
+        copy = f"COPY ({self._select(names, condition)}) TO STDOUT"
         try:
             with self._connection.cursor() as cursor, cursor.copy(copy.encode()) as out:
                 batch: list[tuple[Value, ...]] = []

@@ -1,5 +1,6 @@
 """What is asked of a source database, and what its readers share."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -129,7 +130,7 @@ def between(name: str, low: int | None, end: int | None) -> Part:
     return Part(" AND ".join([*limits, *([f"{name} < {end}"] if end is not None else [])]))
 
 
-class SqlReader:
+class SqlReader(ABC):
     """One table, over one connection of a driver: what all SQL databases are asked in the same way."""
 
     _connection: Any
@@ -170,8 +171,7 @@ class SqlReader:
         return between(self._quoted(column), low, end)
 
     def rows(self, names: Sequence[str], size: int, condition: str = "") -> Iterator[list[tuple[Value, ...]]]:
-        where = f" WHERE {condition}" if condition else ""
-        query = f"SELECT {self._listed(names)} FROM {self._table}{where}"
+        query = self._select(names, condition)
         cursor = self._unbuffered()
         try:
             cursor.execute(query)
@@ -185,12 +185,18 @@ class SqlReader:
     def close(self) -> None:
         self._connection.close()
 
+    @abstractmethod
     def _quoted(self, name: str) -> str:
-        raise NotImplementedError
+        """A column's name, quoted."""
+
+    def _select(self, names: Sequence[str], condition: str) -> str:
+        """The query of the rows that meet a condition, of all if it is empty."""
+        where = f" WHERE {condition}" if condition else ""
+        return f"SELECT {self._listed(names)} FROM {self._table}{where}"
 
     def _listed(self, names: Sequence[str]) -> str:
         """The columns of a SELECT."""
-        raise NotImplementedError
+        return ", ".join(map(self._quoted, names))
 
     def _unbuffered(self) -> Any:
         """A cursor that does not read all rows at once."""
