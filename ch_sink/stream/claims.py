@@ -118,12 +118,17 @@ def next_execution(stream: str, before: Execution | None, mine: Execution) -> Ex
 
 def live(stream: str, claim: Claim) -> bool:
     """Whether the process that holds the claim is alive. Known on this host only; elsewhere it counts as dead."""
-    if claim.released or claim.host != socket.gethostname():
+    if claim.released or claim.host != socket.gethostname() or not runs(claim.pid, claim.born):
         return False
-    if claim.pid == os.getpid() and claim.born == born(claim.pid):
-        with _lock:
-            return (stream, claim.run_id) in _held
-    return bool(claim.born) and claim.born == born(claim.pid)
+    if claim.pid != os.getpid():
+        return True
+    with _lock:
+        return (stream, claim.run_id) in _held
+
+
+def runs(pid: int, started: str) -> bool:
+    """Whether the process of this host that had this id, and this start time as `born` gives it, still runs."""
+    return bool(started) and started == born(pid)
 
 
 def born(pid: int) -> str:

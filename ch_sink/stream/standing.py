@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ch_sink.errors import ChSinkError
 from ch_sink.observe.stream import Standing
 from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request, StreamStates
-from ch_sink.stream.claims import born
+from ch_sink.stream.claims import runs
 from ch_sink.stream.pace import Patience
 
 SILENCE = 60.0
@@ -49,7 +49,7 @@ def has_job(alive: Alive | None, quiet: float) -> bool:
     if alive is None or not alive.host:
         return False
     if alive.host == socket.gethostname():
-        return bool(alive.born) and born(alive.pid) == alive.born
+        return runs(alive.pid, alive.born)
     return quiet < SILENCE
 
 

@@ -20,7 +20,7 @@ from ch_sink.config import Config
 from ch_sink.discovery.wiring import client_of, ledger_of
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.ports import Command, Ledger
-from ch_sink.stream.claims import born
+from ch_sink.stream.claims import born, runs
 from ch_sink.trust.topic import Check, never_stops
 from ch_sink.types.sql import literal, quote
 
@@ -107,7 +107,9 @@ def alone(config: Config, what: str, *, apply: bool) -> Iterator[Check]:
 
 def _lives(command: Command) -> bool:
     """Whether the process of a command of this host works on it."""
-    if command.pid == os.getpid() and command.born == born(command.pid):
-        with _lock:
-            return command.id in _mine
-    return bool(command.born) and command.born == born(command.pid)
+    if not runs(command.pid, command.born):
+        return False
+    if command.pid != os.getpid():
+        return True
+    with _lock:
+        return command.id in _mine

@@ -16,7 +16,7 @@ from ch_sink.clickhouse.client import connect
 from ch_sink.clickhouse.replicas import AnsweredElsewhere
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.merge.resolved import version_column
-from ch_sink.stream.claims import born
+from ch_sink.stream.claims import born, runs
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.trust.sides import KEY
 from ch_sink.types.column import Column
@@ -174,7 +174,7 @@ def _made_by(text: str) -> int:
     parts = text.split()
     if len(parts) != 3 or not parts[1].isdigit() or int(parts[1]) == os.getpid():
         return 0
-    return int(parts[1]) if parts[0] == socket.gethostname() and parts[2] == born(int(parts[1])) else 0
+    return int(parts[1]) if parts[0] == socket.gethostname() and runs(int(parts[1]), parts[2]) else 0
 
 
 def _create(table: TargetTable) -> str:
