@@ -27,7 +27,7 @@ _ZERO = "0000-00-00"
 
 
 def moment(value: str | bytes) -> int | None:
-    """Nanoseconds since 1970 of a moment in UTC; None if there is no such day, as MySQL's 2024-01-00."""
+    """Nanoseconds since 1970 of a moment in UTC; None for a day that does not exist, such as MySQL's 2024-01-00."""
     return _read(lambda text: calendar.parse_instant(text, 9), value)
 
 

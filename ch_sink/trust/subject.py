@@ -52,7 +52,7 @@ class Subject:
     rollups: tuple[Rollup, ...] = ()
     """The rollups that the stream keeps beside the table."""
     still_alone: Check = never_stops
-    """Called before a command writes: raises StreamFailed if another one may write to the table by now."""
+    """Called before a command writes; raises StreamFailed if another command may be writing to the table."""
 
     def kept(self, table: TargetTable) -> Handover | None:
         """The values of rows that changed their key before a fold into this table begins."""

@@ -119,7 +119,7 @@ def test_trap_a_ttl_on_a_column_that_a_delete_does_not_tell(make: Make) -> None:
 
 
 def test_trap_argmax_of_a_column_skips_null(make: Make) -> None:
-    """A looked-up row is one row: its null is no long value, and that of an earlier version is not taken instead."""
+    """A looked-up row is read whole: its null does not stand for a long value, nor does an earlier version fill it."""
     fed = make("replacing", more="n Int32")
     fed.feed([postgres("c", key(1), None, row(1, "big", n=0), 100, 90)])
     fed.feed([postgres("u", key(1), None, row(1, None, n=1), 200, 190)])
