@@ -24,7 +24,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier, expect_one_source
-from ch_sink.ports import Claim, FinishedRange, RangeIntent, Terms
+from ch_sink.ports import Claim, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
@@ -105,12 +105,11 @@ class Coordinator:
         detected = self.ports.table.detect()
         if before is not None and taken_since(name, before, owner := ledger.owner()):
             raise displaced(name, owner)
-        policy, source_table = self.settings.policy, self.settings.source_table
-        last = expect_same_terms(name, ledger, detected, policy, source_table)
+        policy = self.settings.policy
+        last = expect_same_terms(name, ledger, detected, policy, self.settings.source_table)
         expect_same_table(last, ledger, self.ports.table, detected, policy)
         try:
-            terms = Terms(policy.origins(), source_table, detected.uuid)
-            self.claim = ledger.claim(self.run_id, terms)
+            self.claim = ledger.claim(self.run_id, self.settings.terms(detected.uuid))
         except BaseException:
             abandon(name, self.run_id)  # else the next attempt takes it for another job's
             raise

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.model.values import TopicState
-from ch_sink.ports import Fence, Ledger, Pending
+from ch_sink.ports import Fence, Ledger, Pending, Terms
 from ch_sink.table.model import TargetTable
 
 
@@ -39,6 +39,10 @@ class StreamSettings:
     """The only source table whose records are taken, of a topic with several; empty for all."""
     ends_vary: bool = False
     """A range that was begun may be read again with another end, as the batches of a DataFrame say."""
+
+    def terms(self, table: str = "") -> Terms:
+        """Under which rows are stored; ``table``: its UUID, empty if a fill puts another one in its place."""
+        return Terms(self.policy.origins(), self.source_table, table)
 
 
 class TableAdmin(Protocol):

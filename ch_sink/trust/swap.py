@@ -19,7 +19,7 @@ from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.model.counts import Counts
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
-from ch_sink.ports import FinishedRange, Request, TableRefilled, Terms, TopicFacts
+from ch_sink.ports import FinishedRange, Request, TableRefilled, TopicFacts
 from ch_sink.ports.ledger import RecordedState, StreamStates
 from ch_sink.stream.rollback import is_entered, marked
 from ch_sink.stream.standing import has_job, standing
@@ -69,8 +69,7 @@ def held(refill: Refill, topic_id: str, say: Say) -> Iterator[None]:
 
 def _claim(refill: Refill, topic_id: str) -> None:
     ledger, stream = refill.subject.ledger, refill.stream
-    settings = refill.subject.settings
-    terms = Terms(settings.policy.origins(), settings.source_table)
+    terms = refill.subject.settings.terms()
     deadline = time.monotonic() + _WAIT
     elsewhere = _is_elsewhere(refill.states.read([stream])[stream])
     while True:
