@@ -160,7 +160,7 @@ def test_usual_documents_need_no_python(
     given: str, table: str, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records, (key, *others) = GIVEN[given](), TABLES[table]
-    key = key if given == "typical" else Column(key.name, "Int64")
+    key = Column(key.name, "Int64") if given == "samples" else key
     target = replacing((key, *others), ("_id",))
     groups = [records.slice(start, start + 100) for start in range(0, len(records), 100)]
     with with_scanner(None):
