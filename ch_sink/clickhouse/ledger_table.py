@@ -31,7 +31,6 @@ from ch_sink.ports import (
     RangeProgress,
     ReleaseGroup,
     RowsEdited,
-    SchemaChange,
     Terms,
 )
 from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request
@@ -60,18 +59,13 @@ _FACTS = f"""\
 SELECT topic_id, partition, offset, fact FROM $table FINAL
 WHERE {MINE} AND entry = {{kind:String}} ORDER BY {ORDER}"""
 
-_LAST_SCHEMA_CHANGE = f"""\
-SELECT fact FROM $table
-WHERE {MINE} AND entry = 'schema_change'
-ORDER BY {ORDER} DESC LIMIT 1"""
-
 
 class LedgerTable:
     """The entries of one stream. Raises ClickHouseError.
 
     A stream that is opened asks some twenty questions. Of a new stream all answers are empty, and of most others those
-    about schema changes, truncates and summaries. So a claim asks once which kinds of entries there are, and its owner
-    does not ask for those that only an owner writes.
+    about truncates and summaries. So a claim asks once which kinds of entries there are, and its owner does not ask for
+    those that only an owner writes.
     """
 
     def __init__(self, client: Client, database: str, table: str, stream: str) -> None:
@@ -175,10 +169,6 @@ class OwnedLedger(LedgerTable):
         by_owners = () if kind in (RowsEdited, Command) else (kind.kind,)
         found = [fact_of(r, kind) for r in self.ask(_FACTS, *by_owners, kind=kind.kind)]
         return list(dict.fromkeys(reversed(found)))[::-1]
-
-    def open_schema_change(self) -> SchemaChange | None:
-        found = [fact_of(r, SchemaChange) for r in self.ask(_LAST_SCHEMA_CHANGE, SchemaChange.kind)]
-        return found[0] if found and not found[0].finished else None
 
 
 def insert_rows(table: StateTable, rows: Sequence[Row]) -> None:

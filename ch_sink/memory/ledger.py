@@ -20,7 +20,6 @@ from ch_sink.ports import (
     RangeSummary,
     ReleaseGroup,
     RowsEdited,
-    SchemaChange,
     Terms,
 )
 from ch_sink.stream.claims import displaced, mine, new_claim, next_execution, retired, superseded
@@ -346,10 +345,6 @@ class MemoryLedger:
                 found.pop(fact, None)
                 found[fact] = None
         return list(found)
-
-    def open_schema_change(self) -> SchemaChange | None:
-        changes = [fact for fact in self._book.facts if isinstance(fact, SchemaChange)]
-        return changes[-1] if changes and not changes[-1].finished else None
 
 
 def _totals(results: list[FinishedRange], folded: Sequence[RangeSummary]) -> PartitionTotals:

@@ -14,7 +14,6 @@ from ch_sink.ports.ledger import (
 )
 from ch_sink.ports.ledger_entries import (
     CLOCKS,
-    ChangedColumn,
     Claim,
     Command,
     Execution,
@@ -25,7 +24,6 @@ from ch_sink.ports.ledger_entries import (
     RangeSummary,
     ReleaseGroup,
     RowsEdited,
-    SchemaChange,
     TableRefilled,
     Terms,
     TopicFacts,
@@ -53,7 +51,6 @@ __all__ = [
     "CLOCKS",
     "Alive",
     "AppliedSwap",
-    "ChangedColumn",
     "Claim",
     "Command",
     "Compared",
@@ -81,7 +78,6 @@ __all__ = [
     "Request",
     "RowLookup",
     "RowsEdited",
-    "SchemaChange",
     "SchemaRegistry",
     "StoredLetter",
     "StoredRows",

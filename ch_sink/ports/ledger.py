@@ -31,7 +31,6 @@ from ch_sink.ports.ledger_entries import (
     RangeProgress,
     ReleaseGroup,
     RowsEdited,
-    SchemaChange,
     Terms,
 )
 
@@ -246,10 +245,6 @@ class Ledger(TaskLedger, Protocol):
 
     def facts(self, kind: type[F]) -> list[F]:
         """All facts of this kind, oldest first; of equal ones the last."""
-        ...
-
-    def open_schema_change(self) -> SchemaChange | None:
-        """The last schema change if it was not finished."""
         ...
 
 

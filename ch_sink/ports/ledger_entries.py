@@ -11,7 +11,6 @@
 | summary        | before the results that it contains are deleted   | a summary that contains it              | deletes what it contains                       |
 | truncate_floor | behind the deletion, before that round's results  | a higher floor                          | without it, deletes again                      |
 | topic          | as a topic is first read, and as it grows         | the same topic, grown                   | continues in the topic's epochs                |
-| schema_change  | before the table is altered, and once more after  | the next change                         | renews the view, if the last is not finished   |
 | refilled       | behind an exchange of the table, by partition     | anything                                | drops changes that the new rows show           |
 | edited         | before a command changes rows, by partition       | the same again                          | nothing: dead letters below it stay open       |
 | command        | as a command begins to write, and as it ends      | a command, once it has ended            | nothing: a command of a dead process has ended |
@@ -213,26 +212,6 @@ class TopicFacts:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedColumn:
-    """A column that a schema change adds or widens, with its type in ClickHouse."""
-
-    name: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaChange:
-    """The table is about to get columns, and its current-state view is renewed after that."""
-
-    kind: ClassVar[str] = "schema_change"
-    columns: tuple[ChangedColumn, ...] = ()
-    key: tuple[str, ...] = ()
-    """Columns of the topic's key, which the view needs."""
-    finished: bool = False
-    """The table and its view have the columns, with the types that ``columns`` states."""
-
-
 CLOCKS = 60_000
 """Milliseconds by which the clocks of source, Kafka and ch_sink may differ."""
 
@@ -307,5 +286,5 @@ class Command:
     ended: bool = False
 
 
-Fact = Command | RowsEdited | SchemaChange | TableRefilled | TopicFacts | TruncateFloor
+Fact = Command | RowsEdited | TableRefilled | TopicFacts | TruncateFloor
 """Entries that do not concern an offset range."""

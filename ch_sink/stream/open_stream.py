@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import cast
 
@@ -17,7 +17,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.plans import Changed
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import ChangedColumn, Claim, Fence, Ledger, RangeIntent, SchemaChange
+from ch_sink.ports import Claim, Fence, Ledger, RangeIntent
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts, StreamSettings, TableAdmin
 from ch_sink.stream.rounds import Rounds
@@ -29,40 +29,6 @@ log = logging.getLogger("ch_sink")
 
 _BLOCKS = 2
 """Raised when the same chunk is cut into other blocks than before, under other tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaChanges:
-    """Alters one stream's table; the ledger records the beginning and the end of each change.
-
-    So the table and its view get the new columns even if a kill comes in between.
-    """
-
-    admin: TableAdmin
-    ledger: Ledger
-
-    def carry_out(self, table: TargetTable, barriers: Sequence[Barrier]) -> TargetTable:
-        """Add the columns at which ranges ended; returns the table afterwards. Raises as `TableAdmin` does."""
-        columns = joined([column for barrier in barriers for column in barrier.columns])
-        key = next((b.key for b in barriers if b.key), ())
-        self.ledger.record(SchemaChange(tuple(ChangedColumn(c.name, c.clickhouse_type or "") for c in columns), key))
-        table = self.admin.carry_out(table, columns, key)
-        changed = [found for c in columns if (found := table.column(c.name)) is not None]
-        done = tuple(ChangedColumn(c.name, c.type) for c in changed)
-        log.warning("%s has new columns: %s", table.qualified, "; ".join(f"{c.name} {c.type}" for c in done))
-        self.ledger.record(SchemaChange(done, key, finished=True))
-        return table
-
-    def finish(self, table: TargetTable) -> TargetTable:
-        """Recreate views that the table has outgrown: by hand, or altered by a job that was killed before its view.
-
-        Raises as `TableAdmin` does.
-        """
-        begun = self.ledger.open_schema_change()
-        table = self.admin.carry_out(table, (), begun.key if begun is not None else ())
-        if begun is not None:
-            self.ledger.record(replace(begun, finished=True))
-        return table
 
 
 def fingerprint(policy: Policy, table: TargetTable, source_table: str = "") -> str:
@@ -77,19 +43,29 @@ def fingerprint(policy: Policy, table: TargetTable, source_table: str = "") -> s
 
 
 class StreamTable:
-    """The stream's table: as it is now, and altered where ranges ended because of it."""
+    """The stream's table: as it is now, and altered where ranges ended because of it.
+
+    A job that is killed in the middle leaves no trace but the table: the next one reads the range again, which ends for
+    the columns that are still missing, and renews the views that lack columns of the table.
+    """
 
     def __init__(self, admin: TableAdmin, ledger: Ledger, settings: StreamSettings, detected: TargetTable) -> None:
-        """Finishes what a killed job began to alter. Raises as `TableAdmin` does."""
-        self._admin, self._settings = admin, settings
-        self._changes = SchemaChanges(admin, ledger)
+        """Recreates views that the table has outgrown: altered by hand, or by a job that was killed before its view.
+
+        Raises as `TableAdmin` does.
+        """
+        self._admin, self._ledger, self._settings = admin, ledger, settings
         # Of this life: a round that ends because columns are missing has stored nothing behind that end.
         self._used: set[str] = set()
-        self._use(self._changes.finish(detected))
+        self._use(admin.carry_out(detected, (), ()))
 
     def add_columns(self, barriers: Sequence[Barrier]) -> None:
-        """Add the columns at which ranges ended."""
-        self._use(self._changes.carry_out(self.now, barriers))
+        """Add the columns at which ranges ended. Raises as `TableAdmin` and the ledger do."""
+        columns = joined([column for barrier in barriers for column in barrier.columns])
+        self._ledger.check_claim()
+        self._use(self._admin.carry_out(self.now, columns, next((b.key for b in barriers if b.key), ())))
+        changed = [found for c in columns if (found := self.now.column(c.name)) is not None]
+        log.warning("%s has new columns: %s", self.now.qualified, "; ".join(f"{c.name} {c.type}" for c in changed))
 
     def truncate(self, version: int, supersede: Callable[[], Sequence[Fence]]) -> None:
         """Delete the rows below this version."""

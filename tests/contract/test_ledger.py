@@ -11,14 +11,12 @@ from ch_sink.clickhouse import ClickHouseLedger, Client
 from ch_sink.model.change import BackwardStep
 from ch_sink.model.counts import Counts
 from ch_sink.ports import (
-    ChangedColumn,
     Command,
     FinishedRange,
     RangeIntent,
     RangeProgress,
     ReleaseGroup,
     RowsEdited,
-    SchemaChange,
     TableRefilled,
     TopicFacts,
     TruncateFloor,
@@ -46,7 +44,6 @@ def test_an_empty_ledger_knows_nothing(job: Job) -> None:
     assert ledger.topic_ids() == []
     assert ledger.facts(TruncateFloor) == []
     assert ledger.steps("t1", 0) == []
-    assert ledger.open_schema_change() is None
     assert ledger.progress_of("t1", 0, 0) is None
 
 
@@ -228,7 +225,6 @@ def test_topics_are_listed_last_read_first(job: Job) -> None:
 FACTS = [
     TruncateFloor(0, 5, 0),
     TopicFacts("t1", 3, 0),
-    SchemaChange((ChangedColumn('it\'s \\ "é"', "Nullable(Int64)"), ChangedColumn("a b; c", "Int8")), ("id", "tenant")),
     TableRefilled("t1", 2, 5, BIG, 3, 1_800_000_000_000, str(BIG << 48), run="9c01"),
     RowsEdited("t1", 2, 5, "removed", 1, top=str(BIG), skip=(3, 4), left="-1"),
     Command("0a", "resync", "host", 7, "12", "2026-01-01 00:00:00 UTC", ended=True),
@@ -278,20 +274,6 @@ def test_steps_are_those_of_the_partition_s_results_by_offset(job: Job) -> None:
     ledger.results([result(0, 10, steps=tuple(steps[:2]))])
     assert job().steps("t1", 0) == steps
     assert job().steps("t1", 1) == job().steps("t2", 0) == []
-
-
-def test_a_schema_change_is_open_until_it_is_finished(job: Job) -> None:
-    ledger = job()
-    ledger.claim("r1")
-    assert ledger.open_schema_change() is None
-    begun = SchemaChange((ChangedColumn("a", "Int64"),), ("id",))
-    for _ in range(2):  # the same columns twice: they were dropped in between
-        ledger.record(begun)
-        assert job().open_schema_change() == begun
-        ledger.record(replace(begun, finished=True))
-        assert job().open_schema_change() is None
-    ledger.record(SchemaChange())
-    assert job().open_schema_change() == SchemaChange()
 
 
 def test_progress_counts_until_the_range_has_a_result(job: Job) -> None:

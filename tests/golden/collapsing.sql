@@ -31,7 +31,7 @@ COMMENT 'Kept by ch_sink, digest 601e52c4';
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`
 (
     `stream` String COMMENT 'name of the stream',
-    `entry` LowCardinality(String) COMMENT 'kind of entry: claim, intent, execution, progress, release, result, summary, or a fact: truncate_floor, topic, schema_change, refilled, edited, command',
+    `entry` LowCardinality(String) COMMENT 'kind of entry: claim, intent, execution, progress, release, result, summary, or a fact: truncate_floor, topic, refilled, edited, command',
     `topic_id` String COMMENT 'identity of the topic: a recreated topic has another one',
     `partition` Int32,
     `start_offset` Int64 COMMENT 'first offset of the range',

@@ -10,7 +10,8 @@ from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.pipeline.barrier import Barrier
-from ch_sink.stream.open_stream import SchemaChanges, fingerprint
+from ch_sink.stream.open_stream import StreamTable, fingerprint
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, tried
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
@@ -25,11 +26,15 @@ from tests.support.stream import make_table
 COLUMNS = (Column("id", "Int32"), Column("name", "String"))
 
 
-def mark(table: str = "String", **more: object) -> str:
-    """The fingerprint under which a job of this configuration plans its ranges."""
+def settings_of(**more: object) -> StreamSettings:
     place = {"url": "http://h:8123", "table": "t"}
     given = {"kafka": {"topic": "t", "bootstrap.servers": "h:1"}, "clickhouse": place, **more}
-    settings = stream_settings(Config.model_validate(given))
+    return stream_settings(Config.model_validate(given))
+
+
+def mark(table: str = "String", **more: object) -> str:
+    """The fingerprint under which a job of this configuration plans its ranges."""
+    settings = settings_of(**more)
     columns = (COLUMNS[0], Column("name", table))
     return fingerprint(settings.policy, replacing(columns, ("id",)), settings.source_table)
 
@@ -55,9 +60,10 @@ class Died(Exception):
     """The job died here."""
 
 
-def schema_changes(client: Client, database: str, ledger: MemoryLedger) -> SchemaChanges:
+def opened(client: Client, database: str, table: TargetTable) -> StreamTable:
+    ledger = MemoryLedger("s")
     ledger.claim("run")
-    return SchemaChanges(ClickHouseTableAdmin(client, database, "t", policy_of()), ledger)
+    return StreamTable(ClickHouseTableAdmin(client, database, "t", policy_of()), ledger, settings_of(), table)
 
 
 def made(client: Client, database: str, engine: str) -> TargetTable:
@@ -73,8 +79,7 @@ def shown(client: Client, database: str) -> list[str]:
 def test_a_job_killed_between_the_column_and_its_view_leaves_the_view_to_the_next(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = MemoryLedger("s")
-    table = made(client, database, engine)
+    stream = opened(client, database, made(client, database, engine))
 
     def dies(*_: object) -> None:
         raise Died
@@ -82,20 +87,20 @@ def test_a_job_killed_between_the_column_and_its_view_leaves_the_view_to_the_nex
     with monkeypatch.context() as patch:
         patch.setattr(ClickHouseTableAdmin, "_recreate_views", dies)
         with pytest.raises(Died):
-            schema_changes(client, database, ledger).carry_out(table, [BARRIER])
+            stream.add_columns([BARRIER])
     table = detect(client, database, "t", policy_of())
     assert "extra" in {c.name for c in table.columns}
     assert shown(client, database) == ["id", "v"]
-    schema_changes(client, database, ledger).finish(table)
+    opened(client, database, table)
     assert shown(client, database) == ["id", "v", "extra"]
 
 
 def test_a_view_is_left_alone_where_nothing_was_begun(client: Client, database: str) -> None:
-    ledger = MemoryLedger("s")
-    table = schema_changes(client, database, ledger).carry_out(made(client, database, "replacing"), [BARRIER])
+    stream = opened(client, database, made(client, database, "replacing"))
+    stream.add_columns([BARRIER])
     assert shown(client, database) == ["id", "v", "extra"]
     client.command(f"CREATE OR REPLACE VIEW {database}.t_current AS SELECT id FROM {database}.t FINAL")
-    assert schema_changes(client, database, ledger).finish(table) == table
+    assert opened(client, database, stream.now).now == stream.now
     assert shown(client, database) == ["id"]
 
 
@@ -116,7 +121,7 @@ def test_views_follow_a_table_that_was_altered_by_hand(
     schema = RowSchema((KEY, Field("v", SourceType("int16")), Field("w", text)), (KEY,))
     make_table(client, database, "t", schema, engine=engine, policy=policy_of())
     client.command(f"ALTER TABLE {database}.t {altered}")
-    table = schema_changes(client, database, MemoryLedger("s")).finish(detect(client, database, "t", policy_of()))
+    table = opened(client, database, detect(client, database, "t", policy_of())).now
     stored = {c.name: c.type for c in table.stored_columns}
     views = ["t_current", "t_history"] if engine == "append" else ["t_current"]
     for view in views:
@@ -131,7 +136,7 @@ def test_a_view_that_fits_is_not_created_again(client: Client, database: str) ->
     made(client, database, "append")
     looked = "SELECT name, toString(uuid) AS id FROM system.tables WHERE database = {d:String} ORDER BY name"
     before = client.rows(looked, {"d": database})
-    schema_changes(client, database, MemoryLedger("s")).finish(detect(client, database, "t", policy_of()))
+    opened(client, database, detect(client, database, "t", policy_of()))
     assert client.rows(looked, {"d": database}) == before
     assert len(before) > 4
 
@@ -141,10 +146,9 @@ def test_a_type_that_another_stream_has_widened_further_stays(client: Client, da
     stale = make_table(client, database, "t", schema, engine="replacing", policy=policy_of())
     client.command(f"ALTER TABLE {database}.t MODIFY COLUMN n Nullable(Int64)")
     grown = UnknownColumn("n", 7, "Nullable(Int32)", comment=SourceType("int32").to_comment(), change="widen")
-    table = schema_changes(client, database, MemoryLedger("s")).carry_out(
-        stale, [Barrier("new_columns", 7, (grown,), key=("id",))]
-    )
-    assert [c.type for c in table.columns if c.name == "n"] == ["Nullable(Int64)"]
+    stream = opened(client, database, stale)
+    stream.add_columns([Barrier("new_columns", 7, (grown,), key=("id",))])
+    assert [c.type for c in stream.now.columns if c.name == "n"] == ["Nullable(Int64)"]
 
 
 def change(op: str, key: int, big: str, at: int) -> Event:
