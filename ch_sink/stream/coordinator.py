@@ -228,9 +228,12 @@ class Coordinator:
         barriers = [done.barrier for done in results if done.barrier is not None]
         for done in results:
             stream.states.met(done.state)
-        for barrier in sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor):
+        truncates = sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor)
+        if truncates:
+            stream.states.expect_one_epoch({done.partition: done.state for done in results})
+        for barrier in truncates:
             self._truncate(barrier)
-        if any(b.kind == "truncate" for b in barriers) or any(done.repeated for done in results):
+        if truncates or any(done.repeated for done in results):
             stream.fill_rollups(doubtful=True)
         yield from self._record(results, began)
         gone |= {r.partition: r.end for r in results if isinstance(r.failure, DataLoss) and self._may_skip(r)}

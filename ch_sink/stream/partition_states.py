@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Floor
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import expect_one_table
@@ -110,8 +111,33 @@ class States:
     @property
     def highest_epoch(self) -> int:
         """The highest epoch that the ledger knows of the topic."""
-        top = [State.from_json(t.state).epoch for t in self._ledger.totals() if t.topic_id == self._topic_id]
-        return max([self._epoch, *top, *(s.epoch for _, s in self._known.values())])
+        return max(self._epochs.values(), default=self._epoch)
+
+    @property
+    def _epochs(self) -> dict[int, int]:
+        """Partition → its epoch."""
+        found = dict.fromkeys(range(self._partitions), self._epoch)
+        totals = [t for t in self._ledger.totals() if t.topic_id == self._topic_id]
+        last = [(t.partition, State.from_json(t.state)) for t in totals]
+        for partition, state in [*last, *((p, state) for p, (_, state) in self._known.items())]:
+            found[partition] = max(found.get(partition, self._epoch), state.epoch)
+        return found
+
+    def expect_one_epoch(self, reached: Mapping[int, State]) -> None:
+        """Raises StreamFailed if a truncate is to be applied and the partitions are in several epochs.
+
+        Whatever comes in a lower epoch would lose against it, before the truncate or after it. ``reached``: the states
+        of partitions that have gone on.
+        """
+        epochs = self._epochs | {p: max(self._epoch, state.epoch) for p, state in reached.items()}
+        if len(set(epochs.values())) > 1:
+            found = ", ".join(f"{epoch} in partition {p}" for p, epoch in sorted(epochs.items())[:5])
+            raise StreamFailed(
+                f"a truncate cannot be applied: positions have stepped back in some partitions only (epochs: {found}), "
+                "so they do not tell which changes of the others came before it",
+                hint="Set truncate: ignore and resume the stream, then fill the table again with "
+                "`ch_sink resync CONFIG --apply`; or use a topic with one partition.",
+            )
 
     def look_up(self, at: Mapping[int, int]) -> None:
         """Ask the ledger for the states at these offsets, all at once. ``at``: partition → offset."""

@@ -154,6 +154,31 @@ def test_a_truncate_is_refused_whatever_orders_the_changes() -> None:
         fed.feed(0, truncate(200, "a", HIGH))
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_truncate_is_refused_where_positions_have_stepped_back_in_one_partition_only(later: bool) -> None:
+    """After a failover; also in a later life."""
+    fed = MemoryFed()
+    fed.feed(0, change("c", 1, "a", 100, "a", HIGH))
+    fed.feed(0, change("c", 3, "c", 200, "a", LOW))
+    fed.feed(1, change("c", 2, "b", 100, "a", LOW))  # where it has read nothing, nothing has stepped back
+    if later:
+        fed.runner.kill()
+    fed.send(0, truncate(300, "a", LOW))
+    with pytest.raises(StreamFailed, match=r"truncate cannot be applied.* 1 in partition 0, 0 in partition 1"):
+        fed.batch(0)
+    assert fed.view() == {1: "a", 2: "b", 3: "c"}
+
+
+def test_a_truncate_is_applied_once_positions_have_stepped_back_everywhere() -> None:
+    fed = MemoryFed()
+    for p in (0, 1):
+        fed.feed(p, change("c", p, "old", 100, "a", HIGH))
+    fed.send(0, change("c", 2, "new", 200, "a", LOW), truncate(300, "a", LOW))
+    fed.send(1, change("c", 3, "new", 200, "a", LOW), change("c", 5, "later", 400, "a", LOW))
+    fed.batch(0, 1)
+    assert fed.view() == {5: "later"}
+
+
 def test_a_source_that_joins_after_a_truncate_keeps_its_changes() -> None:
     """Its positions are lower than that of the truncate, and its rows may have keys that were deleted by it."""
     fed = MemoryFed()
