@@ -58,6 +58,8 @@ class State:
     """Nothing says how many partitions the topic has, and which changes of others are unread."""
     strategy: str = ""
     """The version strategy of the last events; empty before the first."""
+    latest: int = 0
+    """Where versions are times: the highest so far, in milliseconds since 1970."""
     looks_up: bool = False
     """What a change stores may depend on the row that an earlier change of its key has stored."""
     profile: TopicProfile = UNREAD

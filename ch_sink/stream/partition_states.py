@@ -72,7 +72,8 @@ class States:
         None if no change has been read yet.
         """
         read = [order for order in self._orders if order[0]]
-        return all(name != "kafka_offset" and not looks_up for name, looks_up in read) if read else None
+        by_order = ("kafka_offset", "source_time")
+        return all(name not in by_order and not looks_up for name, looks_up in read) if read else None
 
     def add_partitions(self, partitions: int, *, drained: bool = True) -> None:
         """The topic has more partitions than before. Keys may have moved between them, so all epochs rise.
@@ -175,6 +176,7 @@ class States:
             if self._epoch < above:
                 self._epoch = above
                 self._record()
+            return State(latest=last.latest)
         return State()
 
     def put(self, partition: int, offset: int, state: State) -> None:

@@ -191,6 +191,29 @@ def test_a_source_that_joins_after_a_truncate_keeps_its_changes() -> None:
     assert fed.view() == {1: "b2"}
 
 
+def test_where_versions_are_times_a_change_beats_the_snapshot_row_that_was_read_after_it() -> None:
+    """A row is read minutes after the position of its snapshot; the changes made meanwhile follow it in Kafka."""
+    fed = MemoryFed(version="DateTime64(3, 'UTC')")
+    fed.feed(1, change("r", 1, "old", 100, "a", LOW, ts_ms=900), change("r", 2, "gone", 100, "a", LOW, ts_ms=900))
+    fed.runner.kill()
+    fed.feed(1, change("u", 1, "new", 110, "a", LOW, ts_ms=300), change("d", 2, "", 120, "a", LOW, ts_ms=400))
+    assert fed.view() == {1: "new"}
+    fed.feed(1, change("r", 1, "snapshot again", 200, "a", LOW, ts_ms=2000))
+    fed.feed(1, change("u", 1, "newest", 300, "a", LOW, ts_ms=1500), change("r", 2, "again", 310, "a", LOW, ts_ms=1000))
+    assert fed.view() == {1: "newest", 2: "again"}
+
+
+def test_times_of_several_partitions_do_not_tell_which_change_is_the_later_one() -> None:
+    policy = policy_of(key_columns=("id",))
+    fed = MemoryFed(version="DateTime64(3, 'UTC')", policy=policy)
+    keyless = Event(None, change("r", 1, "old", 100, "a", LOW).value)
+    with pytest.raises(StreamFailed, match=r"carry no key.* a snapshot's row has a later time"):
+        fed.feed(1, keyless)
+    alone = MemoryFed(version="DateTime64(3, 'UTC')", policy=policy, partitions=1)
+    alone.feed(0, keyless)
+    assert alone.view() == {1: "old"}
+
+
 @pytest.mark.parametrize("engine", ["replacing", "sign", "versioned", "append"])
 def test_a_new_source_name_with_lower_positions_takes_over_and_the_ledger_says_so(engine: str) -> None:
     """The connector was made anew under another name, on a server with low file numbers; its topic is the same."""
