@@ -76,7 +76,8 @@ def sequence(
             "topic_recreated: restart as well, since the topic has another id then.",
         )
     if len(batch):  # a chunk without events says nothing about its source
-        state = state.under(rules.strategy).met(batch.source_name[c] for c in np.unique(batch.source_code).tolist())
+        names = [batch.source_name[c] for c in np.unique(batch.source_code).tolist()]
+        state = state.under(rules.strategy).met(names, batch.tables)
     sources: dict[str, SourceState] = {}
     for code, name in enumerate(batch.source_name if by_position or rules.follow else ()):
         mine = np.flatnonzero(batch.source_code == code)
@@ -198,9 +199,17 @@ def ordered(
     state: State,
     layout: Layout,
 ) -> Sequenced:
-    """Versions of events whose epochs and commit positions are known; all of them are kept."""
-    version = layout.pack(epoch, commit, batch.offset, batch.source_ts)
-    leaving = layout.pack(epoch, commit, batch.offset, batch.source_ts, half=0)
+    """Versions of events whose epochs and commit positions are known; all of them are kept.
+
+    Times follow the order of the partition: none is below one before it. A snapshot's row has the time at which it was
+    read, and is followed by changes that were made before that time and that it does not show.
+    """
+    times = batch.source_ts
+    if layout.kind == "time" and len(batch):
+        times = np.maximum.accumulate(np.maximum(times, state.latest))
+        state = replace(state, latest=int(times[-1]))
+    version = layout.pack(epoch, commit, batch.offset, times)
+    leaving = layout.pack(epoch, commit, batch.offset, times, half=0)
     return Sequenced(np.ones(len(batch), dtype=np.bool_), epoch, commit, commit, version, leaving, state)
 
 

@@ -6,7 +6,8 @@ Wide layout (``UInt128``, ``UInt256`` and their signed forms), most significant 
 
 Narrow layout (``UInt64``)::      epoch 8 | Kafka offset 55 | half 1        (``Int64``: offset 54)
 
-Time layout (``DateTime64``)::    source time at the column's precision; it has neither epoch nor half.
+Time layout (``DateTime64``)::    source time at the column's precision, or that of an earlier event if it is higher;
+                                  it has neither epoch nor half
 
 *half* is 1 for the row of an event, and 0 for the delete row that leaves the row's old place, so that a move
 inside one event is ordered too. Versions are kept as ``(n, 2)`` arrays of UInt64: high word, low word.

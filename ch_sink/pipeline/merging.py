@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
-from ch_sink.merge.append import Changes, merge_append, merge_multiset
+from ch_sink.merge.append import Changes, count_once, merge_append, merge_multiset
 from ch_sink.merge.collapsing import merge_collapsing
 from ch_sink.merge.dependent import LeftOpen
 from ch_sink.merge.replacing import merge_replacing
@@ -64,7 +64,8 @@ def merge_chunk(
         return _without_keys(batch, records, order, target, state)
     target.expect_still_rows(tuple(batch.key.column_names))
     scope = target.scope(batch, source)
-    if not state.alone and (scope.lookup_all or batch.unavailable) and _lack_kafka_keys(batch, records):
+    needs_order = scope.lookup_all or batch.unavailable or target.versions_are_times
+    if not state.alone and needs_order and _lack_kafka_keys(batch, records):
         raise _unordered(records.topic, target, scope.places)
     resolved = resolve(
         batch,
@@ -108,6 +109,8 @@ def _unordered(topic: str, target: Target, places: Sequence[str]) -> StreamFaile
         needs = f"{target.table.engine.name} cannot store a row whose delete was read before it"
     elif places:
         needs = f"{', '.join(places)} decides where a row is stored, which only earlier changes tell"
+    elif target.versions_are_times:
+        needs = "a snapshot's row has a later time than changes that follow it"
     else:
         needs = "a change leaves out values that only earlier ones state"
     return StreamFailed(
@@ -130,8 +133,9 @@ def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target
             hint="Set key_columns, or use a MergeTree table (append mode).",
         )
     bad = _without_old_row(batch, order)
+    counted = count_once(batch, order, state.counted)
     merged = merge_multiset(Changes.of(batch, records, order, target.table, target.system.layout))
-    after = replace(order.state, doubled=state.doubled, closed=state.closed)
+    after = replace(order.state, doubled=state.doubled, closed=state.closed, counted=counted)
     return Outcome(after, _inserts(merged, target), _counted(merged), bad)
 
 

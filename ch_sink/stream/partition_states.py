@@ -1,11 +1,13 @@
 """The state with which a range begins, from the last result, the ledger and changes of the topic itself."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
+from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Floor
 from ch_sink.order import State
+from ch_sink.pipeline.barrier import expect_one_table
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
 
 log = logging.getLogger("ch_sink")
@@ -31,7 +33,7 @@ class States:
         self._looked_up: dict[int, tuple[int, str | None]] = {}
         """Partition → offset, and the state that the ledger has there."""
         self._common = State()
-        """What concerns every partition: floors of truncates, and names of sources."""
+        """What concerns every partition: floors of truncates, names of sources and source tables."""
         self._epoch = 0
         self.truncates: list[TruncateFloor] = ledger.facts(TruncateFloor)
         """Of all sources."""
@@ -42,7 +44,8 @@ class States:
                 self._common = replace(self._common, loaded=max(self._common.loaded, refill.loaded))
         totals = ledger.totals()
         last = [State.from_json(t.state) for t in totals]
-        self.met(name for state in last for name in (*state.names, *state.sources))
+        for state in last:
+            self.met(state)
         topics = ledger.facts(TopicFacts)
         mine = [t for t in topics if t.topic_id == topic_id]
         if mine:
@@ -69,7 +72,8 @@ class States:
         None if no change has been read yet.
         """
         read = [order for order in self._orders if order[0]]
-        return all(name != "kafka_offset" and not looks_up for name, looks_up in read) if read else None
+        by_order = ("kafka_offset", "source_time")
+        return all(name not in by_order and not looks_up for name, looks_up in read) if read else None
 
     def add_partitions(self, partitions: int, *, drained: bool = True) -> None:
         """The topic has more partitions than before. Keys may have moved between them, so all epochs rise.
@@ -108,8 +112,33 @@ class States:
     @property
     def highest_epoch(self) -> int:
         """The highest epoch that the ledger knows of the topic."""
-        top = [State.from_json(t.state).epoch for t in self._ledger.totals() if t.topic_id == self._topic_id]
-        return max([self._epoch, *top, *(s.epoch for _, s in self._known.values())])
+        return max(self._epochs.values(), default=self._epoch)
+
+    @property
+    def _epochs(self) -> dict[int, int]:
+        """Partition → its epoch."""
+        found = dict.fromkeys(range(self._partitions), self._epoch)
+        totals = [t for t in self._ledger.totals() if t.topic_id == self._topic_id]
+        last = [(t.partition, State.from_json(t.state)) for t in totals]
+        for partition, state in [*last, *((p, state) for p, (_, state) in self._known.items())]:
+            found[partition] = max(found.get(partition, self._epoch), state.epoch)
+        return found
+
+    def expect_one_epoch(self, reached: Mapping[int, State]) -> None:
+        """Raises StreamFailed if a truncate is to be applied and the partitions are in several epochs.
+
+        Whatever comes in a lower epoch would lose against it, before the truncate or after it. ``reached``: the states
+        of partitions that have gone on.
+        """
+        epochs = self._epochs | {p: max(self._epoch, state.epoch) for p, state in reached.items()}
+        if len(set(epochs.values())) > 1:
+            found = ", ".join(f"{epoch} in partition {p}" for p, epoch in sorted(epochs.items())[:5])
+            raise StreamFailed(
+                f"a truncate cannot be applied: positions have stepped back in some partitions only (epochs: {found}), "
+                "so they do not tell which changes of the others came before it",
+                hint="Set truncate: ignore and resume the stream, then fill the table again with "
+                "`ch_sink resync CONFIG --apply`; or use a topic with one partition.",
+            )
 
     def look_up(self, at: Mapping[int, int]) -> None:
         """Ask the ledger for the states at these offsets, all at once. ``at``: partition → offset."""
@@ -127,7 +156,8 @@ class States:
                 self.look_up({partition: offset})
             text = self._looked_up[partition][1]
             state = State.from_json(text) if text else self._latest(partition, offset)
-        state = state.raised_to(self._epoch).with_floors_of(self._common).met(self.names)
+        state = state.raised_to(self._epoch).with_floors_of(self._common)
+        state = state.met(self._common.names, self._common.tables)
         return replace(state, alone=self._partitions == 1, uncounted=not self._partitions)
 
     def _latest(self, partition: int, offset: int) -> State:
@@ -146,23 +176,23 @@ class States:
             if self._epoch < above:
                 self._epoch = above
                 self._record()
+            return State(latest=last.latest)
         return State()
 
     def put(self, partition: int, offset: int, state: State) -> None:
         """A range ended at this offset with this state."""
         self._known[partition] = (offset, state)
         self._looked_up.pop(partition, None)
-        self.met(state.names)
+        self.met(state)
         self._orders.add((state.strategy, state.looks_up))
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The source names met in the stream's topics."""
-        return self._common.names
+    def met(self, state: State) -> None:
+        """A partition has changes of the source names and source tables that this state of it has met."""
+        self._common = self._common.met((*state.names, *state.sources), state.tables)
 
-    def met(self, names: Iterable[str]) -> None:
-        """There are changes of these source names."""
-        self._common = self._common.met(names)
+    def expect_one_table(self, source: str, offset: int) -> None:
+        """Raises StreamFailed if changes of others than the truncated source table were met."""
+        expect_one_table(source, self._common, offset)
 
     def truncated(self, floor: Floor, source: str, version: int) -> None:
         """Changes of this source name below this floor were deleted in every partition: rows below this version."""

@@ -154,6 +154,31 @@ def test_a_truncate_is_refused_whatever_orders_the_changes() -> None:
         fed.feed(0, truncate(200, "a", HIGH))
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_truncate_is_refused_where_positions_have_stepped_back_in_one_partition_only(later: bool) -> None:
+    """After a failover; also in a later life."""
+    fed = MemoryFed()
+    fed.feed(0, change("c", 1, "a", 100, "a", HIGH))
+    fed.feed(0, change("c", 3, "c", 200, "a", LOW))
+    fed.feed(1, change("c", 2, "b", 100, "a", LOW))  # where it has read nothing, nothing has stepped back
+    if later:
+        fed.runner.kill()
+    fed.send(0, truncate(300, "a", LOW))
+    with pytest.raises(StreamFailed, match=r"truncate cannot be applied.* 1 in partition 0, 0 in partition 1"):
+        fed.batch(0)
+    assert fed.view() == {1: "a", 2: "b", 3: "c"}
+
+
+def test_a_truncate_is_applied_once_positions_have_stepped_back_everywhere() -> None:
+    fed = MemoryFed()
+    for p in (0, 1):
+        fed.feed(p, change("c", p, "old", 100, "a", HIGH))
+    fed.send(0, change("c", 2, "new", 200, "a", LOW), truncate(300, "a", LOW))
+    fed.send(1, change("c", 3, "new", 200, "a", LOW), change("c", 5, "later", 400, "a", LOW))
+    fed.batch(0, 1)
+    assert fed.view() == {5: "later"}
+
+
 def test_a_source_that_joins_after_a_truncate_keeps_its_changes() -> None:
     """Its positions are lower than that of the truncate, and its rows may have keys that were deleted by it."""
     fed = MemoryFed()
@@ -164,6 +189,29 @@ def test_a_source_that_joins_after_a_truncate_keeps_its_changes() -> None:
     assert [f.source for f in fed.stream.ledger.facts(TruncateFloor)] == ["a"]
     fed.feed(0, change("c", 4, "late", 150, "a", HIGH))  # the truncate of its own source came after it
     assert fed.view() == {1: "b2"}
+
+
+def test_where_versions_are_times_a_change_beats_the_snapshot_row_that_was_read_after_it() -> None:
+    """A row is read minutes after the position of its snapshot; the changes made meanwhile follow it in Kafka."""
+    fed = MemoryFed(version="DateTime64(3, 'UTC')")
+    fed.feed(1, change("r", 1, "old", 100, "a", LOW, ts_ms=900), change("r", 2, "gone", 100, "a", LOW, ts_ms=900))
+    fed.runner.kill()
+    fed.feed(1, change("u", 1, "new", 110, "a", LOW, ts_ms=300), change("d", 2, "", 120, "a", LOW, ts_ms=400))
+    assert fed.view() == {1: "new"}
+    fed.feed(1, change("r", 1, "snapshot again", 200, "a", LOW, ts_ms=2000))
+    fed.feed(1, change("u", 1, "newest", 300, "a", LOW, ts_ms=1500), change("r", 2, "again", 310, "a", LOW, ts_ms=1000))
+    assert fed.view() == {1: "newest", 2: "again"}
+
+
+def test_times_of_several_partitions_do_not_tell_which_change_is_the_later_one() -> None:
+    policy = policy_of(key_columns=("id",))
+    fed = MemoryFed(version="DateTime64(3, 'UTC')", policy=policy)
+    keyless = Event(None, change("r", 1, "old", 100, "a", LOW).value)
+    with pytest.raises(StreamFailed, match=r"carry no key.* a snapshot's row has a later time"):
+        fed.feed(1, keyless)
+    alone = MemoryFed(version="DateTime64(3, 'UTC')", policy=policy, partitions=1)
+    alone.feed(0, keyless)
+    assert alone.view() == {1: "old"}
 
 
 @pytest.mark.parametrize("engine", ["replacing", "sign", "versioned", "append"])
