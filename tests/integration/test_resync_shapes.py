@@ -13,14 +13,14 @@ import pytest
 from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.model.policy import policy_of
-from ch_sink.ports import Alive
+from ch_sink.ports import Alive, Request
 from ch_sink.stream.claims import born
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.shape import Wanted
 from ch_sink.trust.successor import SUFFIX, Successor, _engine
-from ch_sink.trust.swap import Exchange
+from ch_sink.trust.swap import Exchange, held
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.choose import some
 from tests.support.endpoint import settings_for
@@ -106,6 +106,13 @@ def test_a_users_own_view_outlives_another_shape(client: Client, database: str) 
     client.command(f"CREATE OR REPLACE VIEW {database}.t_current AS SELECT id AS mine FROM {database}.t FINAL")
     resynced(shaped(it, engine=EngineChoice.COLLAPSING), apply=True)
     assert [row["name"] for row in client.rows(f"DESCRIBE TABLE {database}.t_current")] == ["mine"]
+
+
+def test_a_pause_while_the_tables_are_exchanged_outlives_it(client: Client, database: str) -> None:
+    it = begun(client, database, "replacing")
+    with held(it.refill, "id", lambda _: None):
+        it.states.ask({it.feed.name: Request("pause", "someone@here", 2.0)})
+    assert it.states.read([it.feed.name])[it.feed.name].request == Request("pause", "someone@here", 2.0)
 
 
 def order_in(said: list[str]) -> list[str]:
