@@ -14,6 +14,7 @@ from ch_sink.table.ddl import Statement, listed, made_engine, note_types, row_po
 from ch_sink.table.engine_full import EngineClause, parse_engine, settings_sql
 from ch_sink.table.evolve import addition, as_column, choice_of
 from ch_sink.table.model import TargetTable
+from ch_sink.table.rollup_plan import expect_rollups
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns, system_plans
 from ch_sink.trust.subject import Subject
 from ch_sink.types.chtype import parse_type
@@ -63,7 +64,7 @@ class Shape:
 def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | None:
     """The shape that the file states; None if the live table, which has this engine clause, has it.
 
-    Raises StreamFailed if the live table's rows cannot be stored in that shape, TableError.
+    Raises StreamFailed if the live table's rows cannot be stored in that shape, TableError if its rollups cannot be.
     """
     wanted = replace(wanted, spec=_as_the_server_writes_it(subject.client, wanted.spec))
     live, spec, stated = subject.table, wanted.spec, wanted.stated
@@ -92,6 +93,7 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
         changes = (*changes, f"columns added: {', '.join(own)}")
     if not changes:
         return None
+    expect_rollups(planned, [rollup.choice for rollup in subject.rollups], subject.settings.policy.columns)
     clause = replace(clause, settings=_settings(clause, wanted))
     _expect_columns(planned, live, nullable=clause.setting("allow_nullable_key") == "1")
     names = {c.name for c in live.columns}
