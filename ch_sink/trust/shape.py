@@ -93,6 +93,7 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
         changes = (*changes, f"columns added: {', '.join(own)}")
     if not changes:
         return None
+    _expect_one_key(live, clause)
     expect_rollups(planned, [rollup.choice for rollup in subject.rollups], subject.settings.policy.columns)
     clause = replace(clause, settings=_settings(clause, wanted))
     _expect_columns(planned, live, nullable=clause.setting("allow_nullable_key") == "1")
@@ -124,6 +125,15 @@ def differences_of_shape(table: TargetTable, live: TargetTable) -> tuple[str, ..
             said.append(f"columns {what}: {', '.join(sorted(names))}")
     both = [name for name in theirs if name in mine and mine[name] != theirs[name]]
     return (*said, *(f"column {name}: {theirs[name]} -> {mine[name]}" for name in both))
+
+
+def _expect_one_key(live: TargetTable, clause: EngineClause) -> None:
+    """Raises StreamFailed if the file does not say what becomes of a clause."""
+    if own := [name for name, text in (("PRIMARY KEY", clause.primary_key), ("SAMPLE BY", clause.sample_by)) if text]:
+        raise StreamFailed(
+            f"{live.qualified} was created with {own[0]}, which the file does not state: another shape would lose it",
+            hint="Create a table of the new shape by hand, and fill it with `ch_sink resync CONFIG --into TABLE`.",
+        )
 
 
 def _expect_same_versions(live: TargetTable) -> None:
@@ -221,9 +231,7 @@ def _engine(clause: EngineClause, choice: EngineChoice | None, order: Sequence[s
     parts = [
         f"{name}({', '.join(arguments)})",
         f"PARTITION BY {clause.partition_by}" if clause.partition_by else "",
-        f"PRIMARY KEY {clause.primary_key}" if clause.primary_key and not order else "",
         f"ORDER BY ({', '.join(order)})" if order else f"ORDER BY {clause.order_by or 'tuple()'}",
-        f"SAMPLE BY {clause.sample_by}" if clause.sample_by and not order else "",
         f"TTL {clause.ttl}" if clause.ttl else "",
         settings_sql(clause.settings),
     ]

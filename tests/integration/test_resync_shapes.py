@@ -132,6 +132,16 @@ def test_a_shape_in_which_rollups_cannot_be_kept_is_refused_before_it_is_filled(
         resynced(replace(refill, subject=replace(refill.subject, rollups=(rollup,))), apply=False)
 
 
+def test_a_key_of_which_the_file_says_nothing_is_not_lost(client: Client, database: str) -> None:
+    order = "PRIMARY KEY id ORDER BY (id, v)"
+    it = made(client, database, OWN["replacing"], policy_of(), [EVENTS[:4]], order)
+    it.read((0, 4))
+    assert resynced(shaped(it), apply=True, against="topic").shape == ()
+    with pytest.raises(StreamFailed, match="created with PRIMARY KEY") as caught:
+        resynced(shaped(it, partition_by="id % 2"), apply=False, against="topic")
+    assert "--into" in str(caught.value.hint)
+
+
 def order_in(said: list[str]) -> list[str]:
     return [e for text in said if text.startswith("ORDER BY") for e in text.partition("-> (")[2][:-1].split(", ")]
 
