@@ -130,6 +130,9 @@ def test_a_shape_in_which_rollups_cannot_be_kept_is_refused_before_it_is_filled(
     rollup = Rollup(RollupChoice("by_v", (("v", "v"),)), database, "t", "_sign", (), (), ())
     with pytest.raises(TableError, match=why):
         resynced(replace(refill, subject=replace(refill.subject, rollups=(rollup,))), apply=False)
+    client.command(f"CREATE TABLE {database}.by_v (a Int8) ENGINE = Memory")
+    with pytest.raises(TableError, match="is not a rollup of"):
+        resynced(replace(refill, wanted=None, subject=replace(refill.subject, rollups=(rollup,))), apply=True)
 
 
 def test_a_key_of_which_the_file_says_nothing_is_not_lost(client: Client, database: str) -> None:
