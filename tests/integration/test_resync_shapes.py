@@ -198,7 +198,9 @@ def renamed_of(it: Hand) -> tuple[Hand, Refill]:
 
 def test_columns_that_the_file_names_otherwise_come_and_go(client: Client, database: str) -> None:
     it, refill = renamed(client, database)
-    assert resynced(refill, apply=False).shape == ("columns added: place, w", "columns dropped: v")
+    said: list[str] = []
+    assert resynced(refill, apply=False, say=said.append).shape == ("columns added: place, w", "columns dropped: v")
+    assert said == []
     resynced(refill, apply=True)
     it.topic(LATER)
     it.read_all()
