@@ -356,6 +356,7 @@ class Config(Section):
                 fields_prefix=flattened.fields_prefix,
                 headers_prefix=flattened.headers_prefix,
                 meta_columns=flattened.columns,
+                of_one_table=bool(self.source_table),
             ),
             keys=KeyPolicy(columns=self.key_columns, ignored=self._ignored),
             documents=DocumentPolicy(document.column, tuple(document.columns.items()), document.keys),

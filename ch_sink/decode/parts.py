@@ -53,6 +53,7 @@ class Part:
     has_commit: Mask
     source_ts: npt.NDArray[np.int64]
     names: list[str]
+    tables: frozenset[str]
     after: dict[str, pa.Array]
     """A column that is missing here is null for every event."""
     before: dict[str, pa.Array]
@@ -119,6 +120,7 @@ def assemble(
         **{name: _join([getattr(p, name) for p in parts], order) for name in others},
         source_name=list(distinct),
         source_code=codes if order is None else codes[order],
+        tables=frozenset().union(*(part.tables for part in parts)),
         half=_matching(half[index], op),
         key=_columns([p.key or {} for p in parts], parts, key_columns, order) if keyed else None,
         after=_columns([p.after for p in parts], parts, _types(shape.columns), order),
@@ -140,7 +142,7 @@ def no_events() -> Part:
     """A part without events."""
     none = np.zeros(0, dtype=np.int64)
     no, words = np.zeros(0, dtype=np.bool_), np.zeros((0, 2), dtype=np.uint64)
-    return Part(none, none.astype(np.uint8), words, words, no, none, [], {}, {}, no, None)
+    return Part(none, none.astype(np.uint8), words, words, no, none, [], frozenset(), {}, {}, no, None)
 
 
 def _types(columns: tuple[Column, ...]) -> dict[str, pa.DataType]:

@@ -19,7 +19,7 @@ from ch_sink.decode.json.flat_layout import HeaderFields, block_types, flat_conn
 from ch_sink.decode.json.flat_reader import FlatReader, missing_position
 from ch_sink.decode.json.reader import JsonReader
 from ch_sink.decode.parts import Fault, Part, Read, as_places, each, no_events
-from ch_sink.errors import DecodeError, TableError
+from ch_sink.errors import DecodeError, StreamFailed, TableError
 from ch_sink.model.change import Headers, Op, Records, Skipped
 from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.sources import FLATTENED, Flattened
@@ -189,10 +189,13 @@ class Tombstones:
     def part(self, records: Records, places: Sequence[int], connector: str) -> Part:
         """Deletes, without keys; only headers can state their positions and times.
 
-        Raises Fault, and StreamFailed if positions must order the changes and a delete has none.
+        Raises Fault, and StreamFailed if positions must order the changes and a delete has none, or if it does not say
+        of which table it is and the stream takes the records of one.
         """
         every = records.headers
         texts = [self._headers.texts(every[place]) if every is not None else {} for place in places]
+        if self._policy.events.of_one_table:
+            self._expect_tables(records, places, texts)
         source = self._source(texts, connector)
         types = block_types(source)
         needed = set(source.fields)
@@ -213,6 +216,17 @@ class Tombstones:
             raise Fault("source.ts_ms does not fit 64 bits", "position") from error
         part.null_deletes = np.ones(len(places), dtype=np.bool_)
         return part
+
+    @staticmethod
+    def _expect_tables(records: Records, places: Sequence[int], texts: Sequence[dict[str, bytes]]) -> None:
+        for place, found in zip(places, texts, strict=True):
+            if "table" not in found:
+                raise StreamFailed(
+                    f"the null value at offset {records.offsets[place]} of {records.topic}, partition "
+                    f"{records.partition}, deletes a row and does not state its source table; the topic has several",
+                    hint="Let the connector write deletes as rows (delete.tombstone.handling.mode=rewrite, "
+                    "add.fields=op,table), or add headers to them (add.headers=op,table).",
+                )
 
     def _source(self, texts: Sequence[dict[str, bytes]], connector: str) -> Flattened:
         """The rows' source, else the one that the headers name."""

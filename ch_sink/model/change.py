@@ -212,6 +212,8 @@ class ChangeBatch:
     """Kind → places (in the chunk's Records) of the records of that kind, which change no row."""
     bad: list[BadRecord] = field(default_factory=list)
     unknown: list[UnknownColumn] = field(default_factory=list)
+    tables: frozenset[str] = frozenset()
+    """Whole names of the source tables that the events state."""
     connector: str = ""
     """``source.connector`` of the batch's events (mysql, postgresql, …), of the first if they differ; empty when
     there are none."""

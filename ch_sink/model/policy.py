@@ -26,6 +26,8 @@ class EventPolicy:
     """``add.headers.prefix``, likewise."""
     meta_columns: tuple[str, ...] = ()
     """Added fields that ``init`` turns into columns."""
+    of_one_table: bool = False
+    """Only the records of one source table count: a null value has to say which table it is of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BackwardStep, ChangeBatch, Op, Records
-from ch_sink.order.redelivery import Seen
+from ch_sink.order.redelivery import COUNT_AGAIN, Seen
 from ch_sink.order.state import SourceState, Trace
 from ch_sink.order.version import OFFSET_BITS, Words
 
@@ -195,8 +195,7 @@ class BackwardOrder:
             f"partition {records.partition} of {records.topic}: at offset {offset} the positions of {self.name!r} "
             f"step back from {self.state.commit} to {position}, and no earlier record is the same. After a failover a "
             "connector may send changes again at other positions, and a table without a key would count them twice",
-            hint="If the connector was restarted and sent a long stretch again, raise redelivery_scan. Otherwise empty "
-            "the table, delete the topic, and let the connector take a new snapshot.",
+            hint=f"If the connector was restarted and sent a long stretch again, raise redelivery_scan. {COUNT_AGAIN}",
         )
 
     def _skip(self, i: int, offset: int, position: int) -> bool:

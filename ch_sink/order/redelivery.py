@@ -17,6 +17,12 @@ from ch_sink.model.change import ChangeBatch, Half, Op, Records
 from ch_sink.ports import History
 from ch_sink.types.arrow import untimed
 
+COUNT_AGAIN = (
+    "Drop the table and the topic, set another `stream`, and let the connector take its whole snapshot again before "
+    "`ch_sink init` and `run`; or set key_columns, if some columns are unique in the source."
+)
+"""The next step where nothing tells whether a table without a key has a row already."""
+
 _Changes = dict[str, list[tuple[int, tuple[int, int]]]]
 """Row → offset and commit position of each of its changes."""
 
@@ -148,8 +154,7 @@ class Seen:
             f"{self._offsets[event]} equals that at {self.first(event)}, at the same position of the source: either "
             "equal rows were inserted at once (COPY), or the connector was restarted and sent one again. A table "
             "without a key counts its rows",
-            hint=f"A connector of version 3.5 or later says which of them it is (header {_RUN}): empty the table, "
-            "delete the topic, and let such a connector take a new snapshot. Or set key_columns, if any are unique.",
+            hint=f"Connectors from 3.5 on say which of them it is (header {_RUN}): upgrade. {COUNT_AGAIN}",
         )
 
     def _runs_with(self, event: int) -> Counter[bytes | None]:

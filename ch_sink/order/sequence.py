@@ -78,7 +78,8 @@ def sequence(
             "topic_recreated: restart as well, since the topic has another id then.",
         )
     if len(batch):  # a chunk without events says nothing about its source
-        state = state.under(rules.strategy).met(batch.source_name[c] for c in np.unique(batch.source_code).tolist())
+        names = [batch.source_name[c] for c in np.unique(batch.source_code).tolist()]
+        state = state.under(rules.strategy).met(names, batch.tables)
     sources: dict[str, SourceState] = {}
     for code, name in enumerate(batch.source_name if by_position or rules.follow else ()):
         mine = np.flatnonzero(batch.source_code == code)

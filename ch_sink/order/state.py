@@ -43,6 +43,8 @@ class State:
     """Position of the last truncate of each source name."""
     names: tuple[str, ...] = ()
     """Source names met in the topic by this partition's ranges."""
+    tables: tuple[str, ...] = ()
+    """Source tables met there, of several only two."""
     loaded: Loaded = NOTHING_LOADED
     """What rows show that were loaded from the source."""
     doubled: dict[str, str] = field(default_factory=dict)
@@ -50,6 +52,8 @@ class State:
     inner position (hex) of the create half that opened it."""
     closed: dict[str, str] = field(default_factory=dict)
     """The same of keys whose former row has left since, while that transaction goes on."""
+    counted: dict[str, int] = field(default_factory=dict)
+    """Of a table without a key: source name → position of its snapshot, −1 once changes have followed."""
     alone: bool = False
     """The topic has only this partition, so truncates cannot arrive on another one."""
     uncounted: bool = False
@@ -120,10 +124,10 @@ class State:
         """Below it, changes of this source name were deleted by a truncate."""
         return self.floors.get(source, NO_FLOOR)
 
-    def met(self, names: Iterable[str]) -> "State":
-        """The state that knows these source names too."""
-        known = tuple(sorted({*self.names, *self.sources, *names}))
-        return self if known == self.names else replace(self, names=known)
+    def met(self, names: Iterable[str], tables: Iterable[str]) -> "State":
+        """The state that knows these source names and source tables too."""
+        known = tuple(sorted({*self.names, *self.sources, *names})), tuple(sorted({*self.tables, *tables})[:2])
+        return self if known == (self.names, self.tables) else replace(self, names=known[0], tables=known[1])
 
     def highest_but(self, source: str) -> tuple[int, int]:
         """The highest epoch, and the highest position in it that a change or a truncate of another source has had.

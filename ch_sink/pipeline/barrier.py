@@ -113,15 +113,16 @@ def _refuse_retyped(columns: Iterable[UnknownColumn], table: TargetTable, evolve
             continue
         was = (column.stated.to_note() if column.stated is not None else "unknown").partition(" {")[0]
         now = found.comment.partition("debezium: ")[2]
+        gone = "; ".join(alter(table, [f"DROP COLUMN {quote(found.name)}"]))
         state = f"COMMENT COLUMN {quote(found.name)} {literal(found.comment)}"
         raise StreamFailed(
             f"the change event at offset {found.first_offset} has column {found.name!r} as {now.partition(' {')[0]}, "
             f"which was {was}: {column.type} of {table.qualified} does not hold these values as they are",
             hint="; ".join(offered(table, [found])) + ", or set evolve: add_columns"
             if found.change == "refine"
-            else "fill the table again with ch_sink resync, which creates the column for the present type; or change "
-            "the column and its values by hand, to String for any values, and state the present type: "
-            + "; ".join(alter(table, [state])),
+            else f"drop the column ({gone}) and fill the table again with `ch_sink resync CONFIG --against source "
+            "--apply`, which makes it for the present type; or change the column and its values by hand, to String "
+            "for any values, and state the present type: " + "; ".join(alter(table, [state])),
         )
 
 
@@ -206,10 +207,10 @@ def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: T
 
     Raises:
         StreamFailed: versions do not order the truncate against the other partitions, or the topic has several
-            source names.
+            source names or source tables.
     """
     source = batch.source_name[int(batch.source_code[event])]
-    expect_one_source(source, order.state.names, int(batch.offset[event]))
+    expect_one_table(source, order.state, int(batch.offset[event]))
     if not state.alone and order.state.strategy != "source_position":
         raise StreamFailed(
             f"the truncate at offset {int(batch.offset[event])} cannot be applied: the topic "
@@ -233,13 +234,13 @@ def truncate_barrier(batch: ChangeBatch, order: Sequenced, event: int, target: T
     )
 
 
-def expect_one_source(source: str, names: Iterable[str], offset: int) -> None:
-    """Raises StreamFailed if the table has rows of other source names than the one that was truncated."""
-    others = sorted(set(names) - {source})
+def expect_one_table(source: str, met: State, offset: int) -> None:
+    """Raises StreamFailed if the stream has met other source names than the truncated one, or several source tables."""
+    others = sorted(set(met.names) - {source}) or (met.tables[1:] and met.tables)
     if others:
         raise StreamFailed(
             f"the truncate of source {source!r} at offset {offset} cannot be applied: the table also has rows of "
-            f"{', '.join(map(repr, others[:5]))}, and rows do not say whose they are",
-            hint="Set truncate: ignore and delete the rows of the truncated table by hand, or give each connector a "
-            "topic and a table of its own.",
+            f"{' and '.join(map(repr, others[:5]))}, and rows do not say whose they are",
+            hint="Set truncate: ignore and delete the rows of the truncated table by hand, or give each source table "
+            "a topic and a table of its own.",
         )

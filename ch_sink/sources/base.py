@@ -108,6 +108,18 @@ def whole_numbers(values: Sequence[int | None]) -> npt.NDArray[np.int64]:
         return np.fromiter([value or 0 for value in values], np.int64, len(values))
 
 
+TABLE = ("db", "schema", "table")
+"""Fields of the ``source`` block that name the source table."""
+
+
+def source_tables(blocks: Blocks) -> frozenset[str]:
+    """The whole names of the tables that blocks state."""
+    columns = [values(blocks, part) for part in TABLE]
+    uniform = all(len(set(column)) == 1 for column in columns)
+    rows = {tuple(column[0] for column in columns)} if uniform else set(zip(*columns, strict=True))
+    return frozenset(".".join(part for part in row if part) for row in rows if row[-1])
+
+
 def values(blocks: Blocks, name: str) -> list[Any]:
     """A field of all blocks."""
     if isinstance(blocks, Sequence):

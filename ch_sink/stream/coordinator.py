@@ -23,7 +23,7 @@ from ch_sink.model.counts import Counts, counted
 from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
-from ch_sink.pipeline.barrier import Barrier, expect_one_source
+from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Claim, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since
@@ -226,7 +226,8 @@ class Coordinator:
         began = time.time()
         results = cast(Sequence[RangeDone], (yield [self._range_task(intent) for intent in intents]))
         barriers = [done.barrier for done in results if done.barrier is not None]
-        stream.states.met(name for done in results for name in done.state.names)
+        for done in results:
+            stream.states.met(done.state)
         truncates = sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor)
         if truncates:
             stream.states.expect_one_epoch({done.partition: done.state for done in results})
@@ -306,7 +307,7 @@ class Coordinator:
     def _truncate(self, barrier: Barrier) -> None:
         """Delete the rows that the source truncated, before the rest of the ranges runs."""
         states = self._stream.states
-        expect_one_source(barrier.source, states.names, barrier.next_offset - 1)
+        states.expect_one_table(barrier.source, barrier.next_offset - 1)
         self._stream.truncate(barrier.version)
         states.truncated(barrier.floor, barrier.source, barrier.version)
 

@@ -1,12 +1,13 @@
 """The state with which a range begins, from the last result, the ledger and changes of the topic itself."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Floor
 from ch_sink.order import State
+from ch_sink.pipeline.barrier import expect_one_table
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
 
 log = logging.getLogger("ch_sink")
@@ -32,7 +33,7 @@ class States:
         self._looked_up: dict[int, tuple[int, str | None]] = {}
         """Partition → offset, and the state that the ledger has there."""
         self._common = State()
-        """What concerns every partition: floors of truncates, and names of sources."""
+        """What concerns every partition: floors of truncates, names of sources and source tables."""
         self._epoch = 0
         self.truncates: list[TruncateFloor] = ledger.facts(TruncateFloor)
         """Of all sources."""
@@ -43,7 +44,8 @@ class States:
                 self._common = replace(self._common, loaded=max(self._common.loaded, refill.loaded))
         totals = ledger.totals()
         last = [State.from_json(t.state) for t in totals]
-        self.met(name for state in last for name in (*state.names, *state.sources))
+        for state in last:
+            self.met(state)
         topics = ledger.facts(TopicFacts)
         mine = [t for t in topics if t.topic_id == topic_id]
         if mine:
@@ -135,7 +137,8 @@ class States:
                 f"a truncate cannot be applied: positions have stepped back in some partitions only (epochs: {found}), "
                 "so they do not tell which changes of the others came before it",
                 hint="Set truncate: ignore and resume the stream, then fill the table again with "
-                "`ch_sink resync CONFIG --apply`; or use a topic with one partition.",
+                "`ch_sink resync CONFIG --apply`; or use a topic with one partition. A comparison that meets it needs "
+                "--against source.",
             )
 
     def look_up(self, at: Mapping[int, int]) -> None:
@@ -154,7 +157,8 @@ class States:
                 self.look_up({partition: offset})
             text = self._looked_up[partition][1]
             state = State.from_json(text) if text else self._latest(partition, offset)
-        state = state.raised_to(self._epoch).with_floors_of(self._common).met(self.names)
+        state = state.raised_to(self._epoch).with_floors_of(self._common)
+        state = state.met(self._common.names, self._common.tables)
         return replace(state, alone=self._partitions == 1, uncounted=not self._partitions)
 
     def _latest(self, partition: int, offset: int) -> State:
@@ -180,17 +184,16 @@ class States:
         """A range ended at this offset with this state."""
         self._known[partition] = (offset, state)
         self._looked_up.pop(partition, None)
-        self.met(state.names)
+        self.met(state)
         self._orders.add((state.strategy, state.looks_up))
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The source names met in the stream's topics."""
-        return self._common.names
+    def met(self, state: State) -> None:
+        """A partition has changes of the source names and source tables that this state of it has met."""
+        self._common = self._common.met((*state.names, *state.sources), state.tables)
 
-    def met(self, names: Iterable[str]) -> None:
-        """There are changes of these source names."""
-        self._common = self._common.met(names)
+    def expect_one_table(self, source: str, offset: int) -> None:
+        """Raises StreamFailed if changes of others than the truncated source table were met."""
+        expect_one_table(source, self._common, offset)
 
     def truncated(self, floor: Floor, source: str, version: int) -> None:
         """Changes of this source name below this floor were deleted in every partition: rows below this version."""

@@ -293,7 +293,7 @@ def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
 
 def stored_rows(client: Client, table: TargetTable, wanted: WantedKey) -> list[dict[str, Any]]:
     """The rows of the key as they are in the table."""
-    names = [quote(column.name) for column in table.columns if column.default_kind != "EPHEMERAL"]
+    names = [quote(column.name) for column in table.columns]
     shown = ", ".join(f"toString({name}) AS {name}" for name in names)
     return client.rows(
         f"SELECT {shown} FROM (SELECT * FROM {table.qualified} WHERE {wanted.condition})",

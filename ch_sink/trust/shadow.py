@@ -63,10 +63,8 @@ def staying(client: Client, table: TargetTable) -> Client:
 def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns: tuple[Column, ...]) -> TargetTable:
     """The shadow's shape: these columns of the target, and system columns of its own.
 
-    Rows with a key replace each other by version. Rows without one are counted, as in an append table. What the target
-    does not store (EPHEMERAL) the shadow does, so that a repair can insert it.
+    Rows with a key replace each other by version. Rows without one are counted, as in an append table.
     """
-    columns = tuple(replace(c, default_kind="DEFAULT") if c.default_kind == "EPHEMERAL" else c for c in columns)
     taken = {column.name for column in columns}
     if key:
         version, deleted = _free("_version", taken), _free("_is_deleted", taken)

@@ -220,12 +220,6 @@ def exchanged(refill: Refill, new: NewTable, way: Way, facts: Mapping[int, Table
     ledger, topic, topic_id = subject.ledger, way.topic, way.topic.topic_id
     with held(refill, topic_id, say):
         began = time.monotonic()
-        for intent in ledger.open_intents(topic_id):
-            if ledger.progress_of(topic_id, intent.partition, intent.start) is not None:
-                raise StreamFailed(
-                    f"a batch of {refill.stream!r} was begun and is not finished",
-                    hint="Run the job until it has finished the batch: `ch_sink run CONFIG`.",
-                )
         applied = subject.reached(topic_id).applied
         if way.known is not None:
             expect_empty(refill, topic_id)
@@ -235,7 +229,9 @@ def exchanged(refill: Refill, new: NewTable, way: Way, facts: Mapping[int, Table
         _expect_same_shape(refill)
         top = new.top()
         known = tuple(replace(facts[p], offset=offset, top=top) for p, offset in sorted(fold.at.items()))
-        ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, -1 if way.known else 0)}
+        # What a batch that is not finished has stored is not in the new table: a result ends its progress.
+        begun = {intent.partition for intent in ledger.open_intents(topic_id)}
+        ahead = {p: s for p, s in fold.states().items() if p in begun or s[0] > applied.get(p, -1 if way.known else 0)}
         changes = shape.after(placed(new.table, subject.table), subject.key) if shape else []
         after, foreign = without_foreign(subject.client, changes)
         for name in foreign:
@@ -257,7 +253,8 @@ def _no_longer_waiting(refill: Refill, fold: Fold, topic_id: str) -> dict[int, l
             f"changes of {refill.stream!r} wait for values of other partitions",
             hint="Let the stream catch up, then try again.",
         )
-    return {p: sorted(set(offsets) - set(mine.get(p, ()))) for p, offsets in own.items()}
+    # Those of a batch that is not finished are behind what the new table has.
+    return {p: sorted(o for o in {*offsets} - {*mine.get(p, ())} if o < fold.at[p]) for p, offsets in own.items()}
 
 
 def _expect_same_shape(refill: Refill) -> None:

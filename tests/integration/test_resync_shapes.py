@@ -169,6 +169,18 @@ def test_columns_that_the_file_names_otherwise_come_and_go(client: Client, datab
     assert shown == [{"id": i, "place": "eu", "w": v} for i, v in LAST]
 
 
+def test_a_column_that_was_dropped_is_made_for_the_present_type(client: Client, database: str) -> None:
+    it = begun(client, database, "collapsing")
+    client.command(f"ALTER TABLE {database}.t DROP COLUMN v")
+    it.source = Rows([(1, "7"), (2, "8")], position(131), types={"id": "bigint", "v": "bigint"})
+    fields = (Field("v", SourceType("int64", "", optional=True)),)
+    schema = RowSchema(fields, (Field("id", SourceType("int64", "")),))
+    refill = shaped(it)
+    done = resynced(replace(refill, subject=replace(refill.subject, schema=schema)), apply=True)
+    assert done.shape == ("columns added: v",)
+    assert client.rows(f"SELECT id, v FROM {database}.t_current ORDER BY id") == [{"id": 1, "v": 7}, {"id": 2, "v": 8}]
+
+
 def test_a_job_of_the_former_file_would_fill_other_columns(client: Client, database: str) -> None:
     it, refill = renamed(client, database)
     it.states.beat({it.feed.name: Alive("other", socket.gethostname(), os.getpid(), born(os.getpid()))})

@@ -39,7 +39,7 @@ def schemas(draw: st.DrawFn, depth: int = 2, number: "list[int] | None" = None) 
     if kind == "array":
         return {"type": "array", "items": draw(inner.filter(lambda s: not _empty(s)))}
     if kind == "map":
-        return {"type": "map", "values": draw(inner)}
+        return {"type": "map", "values": draw(inner.filter(lambda s: not _empty(s)))}
     if kind == "record":
         fields = [{"name": f"f{i}", "type": draw(inner)} for i in range(draw(st.integers(0, 4)))]
         return {"type": "record", "name": name, "fields": fields}
@@ -50,7 +50,7 @@ def schemas(draw: st.DrawFn, depth: int = 2, number: "list[int] | None" = None) 
 
 
 def _empty(schema: Any) -> bool:
-    """Whether a value may have no bytes: Connect writes no arrays of those, and counts of them are not believed."""
+    """Whether a value has no bytes: Connect writes no arrays or maps of those, and counts of them are not believed."""
     if isinstance(schema, dict) and schema["type"] == "record":
         return all(_empty(f["type"]) for f in schema["fields"])
     return isinstance(schema, dict) and schema["type"] == "fixed" and schema["size"] == 0

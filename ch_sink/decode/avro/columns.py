@@ -22,6 +22,7 @@ from ch_sink.decode.unknown_columns import declared_unknown
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import UnknownColumn
 from ch_sink.sources import Source, source_for
+from ch_sink.sources.base import TABLE
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converted, Converter, converter
 from ch_sink.types.column import ValuePolicy
@@ -223,12 +224,11 @@ def build_layout(
     block = _block(source)
     _check_block(schema, source)
     names = [column.field for column in columns]
-    database = ["db"] if source.per_database else []
     want: Want = {
         "op": None,
         "after": _all(names),
         "before": _all(names if before else ()),
-        "source": _all(["connector", "name", "ts_ms", *database, *(name for name, _ in block)]),
+        "source": _all(["connector", "name", "ts_ms", *TABLE, *(name for name, _ in block)]),
     }
     return AvroLayout(
         connector=connector,
@@ -258,6 +258,7 @@ _COMMON: dict[str, Any] = {
     "connector": str | None,
     "name": str | None,
     "ts_ms": int | None,
+    **dict.fromkeys(TABLE, str | None),
 }
 _SAMPLES: dict[str, Any] = {"boolean": True, "string": "", "bytes": b"", "float32": 0.5, "float64": 0.5, "struct": {}}
 

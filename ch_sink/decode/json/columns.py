@@ -15,7 +15,7 @@ from ch_sink.decode.unknown_columns import field_before, observed, reserved
 from ch_sink.errors import DecodeError, PositionError
 from ch_sink.model.change import Op, SkippedPlaces, UnknownColumn
 from ch_sink.sources import Source
-from ch_sink.sources.base import Blocks, numbers, stream_names, values
+from ch_sink.sources.base import Blocks, numbers, source_tables, stream_names, values
 from ch_sink.types import Converted, Converter, OutOfRange
 
 UNCONVERTED = (ValueError, TypeError, ArithmeticError, pa.ArrowException)
@@ -101,6 +101,7 @@ def meta(connector: str, source: Source, blocks: Blocks, op: Any, places: Sequen
         has_commit=positions.has_commit,
         source_ts=times,
         names=stream_names(values(blocks, "name"), values(blocks, "db") if source.per_database else None),
+        tables=source_tables(blocks),
         after={},
         before={},
         has_before=np.zeros(len(blocks), dtype=np.bool_),

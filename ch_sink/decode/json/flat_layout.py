@@ -21,6 +21,7 @@ from ch_sink.errors import DecodeError
 from ch_sink.model.change import Headers, Op
 from ch_sink.model.policy import Policy
 from ch_sink.sources import FLATTENED, SOURCES, Flattened, source_for
+from ch_sink.sources.base import TABLE
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter
 from ch_sink.types.arrow import INTEGERS, arrow_of
@@ -178,11 +179,12 @@ _BLOCK: dict[str, Any] = {
     "name": str | None,
     "ts_ms": int | None,
     "snapshot": str | bool | None,
+    **dict.fromkeys(TABLE, Any),  # without a prefix, it may be a column that the table lacks
 }
 _POSITION = {f.name for source in SOURCES for f in msgspec.structs.fields(source.wire)}
 _OTHERS = frozenset(
     """
-    id total_order data_collection_order ts_us ts_ns version db schema table query txId xmin thread server_id gtid
+    id total_order data_collection_order ts_us ts_ns version query txId xmin thread server_id gtid
     """.split()
 )
 """Other added names, which the sink does not use."""

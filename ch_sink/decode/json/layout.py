@@ -17,6 +17,7 @@ from ch_sink.decode.parts import UNREADABLE, Fault, Part, fails
 from ch_sink.decode.unknown_columns import declared_unknown, never_null
 from ch_sink.model.change import UnknownColumn
 from ch_sink.sources import NoBlock, Source, source_for
+from ch_sink.sources.base import TABLE
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter, converter
 from ch_sink.types.column import ValuePolicy
@@ -168,9 +169,8 @@ def source_block(connector: str, source: Source) -> type[msgspec.Struct]:
         ("connector", Literal[connector or "\0"]),
         ("name", str, ""),
         ("ts_ms", int | None, None),
+        *((part, str | None, None) for part in TABLE),
     ]
-    if source.per_database:
-        fixed.append(("db", str | None, None))
     return msgspec.defstruct("SourceBlock", fixed, bases=(source.wire,), gc=False, kw_only=True)
 
 

@@ -1,12 +1,14 @@
 """A chunk that begins with null values: what they mean is read from the records before it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ch_sink.decode import Decoder
-from ch_sink.model.change import Records
+from ch_sink.errors import StreamFailed
+from ch_sink.model.change import Headers, Records
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import plan
@@ -73,3 +75,16 @@ def test_null_values_that_waited_are_deletes() -> None:
     batch = Decoder(TABLE, policy_of()).decode(records(10, [None]), waited=True)
     assert len(batch) == 1
     assert not batch.skipped_counts
+
+
+@pytest.mark.parametrize("table", ["orders", ""])
+def test_a_null_of_one_of_several_tables_has_to_say_of_which(table: str) -> None:
+    policy = policy_of(of_one_table=True)
+    headers: Headers = [("__table", b"orders")] if table else []
+    chunk = replace(records(10, [ROW, None]), headers=[None, headers])
+    target = Target.of(TABLE, policy)
+    if table:
+        assert plan(chunk, target, Decoder(TABLE, policy), State(), Ports()).counts["deletes"] == 1
+    else:
+        with pytest.raises(StreamFailed, match=r"the null value at offset 11 .* does not state its source table"):
+            plan(chunk, target, Decoder(TABLE, policy), State(), Ports())

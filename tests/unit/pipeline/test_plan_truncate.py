@@ -4,13 +4,16 @@ import json
 
 import pytest
 
+from ch_sink.decode import Decoder
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Ports
 from ch_sink.pipeline.target import Target
+from ch_sink.types.column import Column
 from tests.model import LAYOUTS
+from tests.support.decoding import replacing
 from tests.support.event import chunk_of
 from tests.support.harness import ENGINES, PlainDecoder, target_table
 
@@ -61,3 +64,30 @@ def test_kafka_offsets_order_no_truncate_among_several_partitions():
         planned(record("t", 0, 4000), start=90, version_strategy="kafka_offset")
     alone = planned(record("t", 0, 4000), start=90, state=State(alone=True), version_strategy="kafka_offset")
     assert alone.barrier.kind == "truncate"
+
+
+ROUTED = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
+
+
+def routed(op, key, lsn, table):
+    row = {"id": key, "v": "x"}
+    source = {"connector": "postgresql", "name": "pg", "lsn": lsn, "sequence": json.dumps([str(lsn), str(lsn)])}
+    source |= {"db": "shop", "schema": "public", "table": table}
+    body = {"before": None, "after": None if op == "t" else row, "source": source, "op": op}
+    return (None if op == "t" else json.dumps({"id": key}).encode(), json.dumps(body).encode())
+
+
+def planned_routed(state, *records, start=0):
+    target = Target.of(ROUTED, policy_of(truncate="apply"))
+    chunk = chunk_of([k for k, _ in records], [v for _, v in records], first=start)
+    return plan(chunk, target, Decoder(ROUTED, policy_of(truncate="apply")), state, Ports())
+
+
+@pytest.mark.parametrize("first", ["y2025", "y2026"])
+def test_a_truncate_of_one_of_several_source_tables_is_refused(first):
+    """Rows do not say of which table they are, whether it came in this chunk or before."""
+    begun = planned_routed(State(), routed("c", 1, 10, "y2025"))
+    assert planned_routed(begun.state, routed("t", 0, 20, "y2025"), start=5).barrier.kind == "truncate"
+    both = r"offset 6 cannot be applied: the table also has rows of 'shop\.public\.y2025' and 'shop\.public\.y2026'"
+    with pytest.raises(StreamFailed, match=both):
+        planned_routed(begun.state, routed("c", 2, 20, first), routed("t", 0, 30, "y2026"), start=5)
