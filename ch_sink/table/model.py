@@ -108,25 +108,20 @@ class TargetTable:
         return frozenset(n for n in named if n is not None)
 
     @property
-    def source_columns(self) -> tuple[Column, ...]:
-        """Insertable columns that hold the source's values, or constants beside them."""
-        own = self.system_columns | self.left_out
+    def shown_columns(self) -> tuple[Column, ...]:
+        """Insertable columns but the sink's own: what the views show, whichever of them a stream of the table fills."""
+        own = self.system_columns
         return tuple(c for c in self.columns if c.insertable and c.name not in own)
 
     @property
-    def stored_columns(self) -> tuple[Column, ...]:
-        """Those of the source columns that can be read."""
-        return tuple(c for c in self.source_columns if c.stored)
+    def source_columns(self) -> tuple[Column, ...]:
+        """Of these, the columns that the stream fills with the source's values, or with constants beside them."""
+        return tuple(c for c in self.shown_columns if c.name not in self.left_out)
 
     @property
     def sorting_elements(self) -> tuple[str, ...]:
         """The sorting key as SQL: columns in quotes, expressions as they are."""
         return tuple(quote(e) if self.column(e) is not None else e for e in self.sorting_key)
-
-    @property
-    def ephemeral_columns(self) -> tuple[Column, ...]:
-        """The source columns that are only inserted."""
-        return tuple(c for c in self.source_columns if not c.stored)
 
     def deciding_columns(self, key: Collection[str], places: frozenset[str] | None = None) -> frozenset[str]:
         """The columns outside the key whose values decide where the table keeps a row, or those of such columns.

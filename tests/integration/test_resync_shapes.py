@@ -11,16 +11,17 @@ from typing import Any, Literal
 import pytest
 
 from ch_sink.clickhouse import Client, detect
-from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.errors import ChSinkError, StreamFailed, TableError
 from ch_sink.model.policy import policy_of
-from ch_sink.ports import Alive
+from ch_sink.ports import Alive, Request
 from ch_sink.stream.claims import born
+from ch_sink.table.rollup import Rollup, RollupChoice
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.shape import Wanted
 from ch_sink.trust.successor import SUFFIX, Successor, _engine
-from ch_sink.trust.swap import Exchange
+from ch_sink.trust.swap import Exchange, held
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.choose import some
 from tests.support.endpoint import settings_for
@@ -108,6 +109,39 @@ def test_a_users_own_view_outlives_another_shape(client: Client, database: str) 
     assert [row["name"] for row in client.rows(f"DESCRIBE TABLE {database}.t_current")] == ["mine"]
 
 
+def test_a_pause_while_the_tables_are_exchanged_outlives_it(client: Client, database: str) -> None:
+    it = begun(client, database, "replacing")
+    with held(it.refill, "id", lambda _: None):
+        it.states.ask({it.feed.name: Request("pause", "someone@here", 2.0)})
+    assert it.states.read([it.feed.name])[it.feed.name].request == Request("pause", "someone@here", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("choices", "why"),
+    [
+        ({"engine": EngineChoice.APPEND}, "stores differences"),
+        ({"ttl": "toDate('2099-01-01')"}, "its TTL removes rows"),
+    ],
+)
+def test_a_shape_in_which_rollups_cannot_be_kept_is_refused_before_it_is_filled(
+    client: Client, database: str, choices: dict[str, Any], why: str
+) -> None:
+    refill = shaped(begun(client, database, "collapsing"), **choices)
+    rollup = Rollup(RollupChoice("by_v", (("v", "v"),)), database, "t", "_sign", (), (), ())
+    with pytest.raises(TableError, match=why):
+        resynced(replace(refill, subject=replace(refill.subject, rollups=(rollup,))), apply=False)
+
+
+def test_a_key_of_which_the_file_says_nothing_is_not_lost(client: Client, database: str) -> None:
+    order = "PRIMARY KEY id ORDER BY (id, v)"
+    it = made(client, database, OWN["replacing"], policy_of(), [EVENTS[:4]], order)
+    it.read((0, 4))
+    assert resynced(shaped(it), apply=True, against="topic").shape == ()
+    with pytest.raises(StreamFailed, match="created with PRIMARY KEY") as caught:
+        resynced(shaped(it, partition_by="id % 2"), apply=False, against="topic")
+    assert "--into" in str(caught.value.hint)
+
+
 def order_in(said: list[str]) -> list[str]:
     return [e for text in said if text.startswith("ORDER BY") for e in text.partition("-> (")[2][:-1].split(", ")]
 
@@ -167,6 +201,18 @@ def test_columns_that_the_file_names_otherwise_come_and_go(client: Client, datab
     it.read_all()
     shown = client.rows(f"SELECT * FROM {database}.t_current ORDER BY id")
     assert shown == [{"id": i, "place": "eu", "w": v} for i, v in LAST]
+
+
+def test_a_column_that_was_dropped_is_made_for_the_present_type(client: Client, database: str) -> None:
+    it = begun(client, database, "collapsing")
+    client.command(f"ALTER TABLE {database}.t DROP COLUMN v")
+    it.source = Rows([(1, "7"), (2, "8")], position(131), types={"id": "bigint", "v": "bigint"})
+    fields = (Field("v", SourceType("int64", "", optional=True)),)
+    schema = RowSchema(fields, (Field("id", SourceType("int64", "")),))
+    refill = shaped(it)
+    done = resynced(replace(refill, subject=replace(refill.subject, schema=schema)), apply=True)
+    assert done.shape == ("columns added: v",)
+    assert client.rows(f"SELECT id, v FROM {database}.t_current ORDER BY id") == [{"id": 1, "v": 7}, {"id": 2, "v": 8}]
 
 
 def test_a_job_of_the_former_file_would_fill_other_columns(client: Client, database: str) -> None:
