@@ -7,8 +7,10 @@ own time is not later; of these changes the last one in the order of versions sh
 of 10:05 made of it from 10:05 on, also if the change before it says 10:10: clocks are set back, and the rows of a
 snapshot have the time at which they were read. In ``_history`` that change before lasts from 10:05 to 10:05.
 
-A view keeps the columns and types that it was created with, so it is recreated when the table has others. Only views
-whose comment says that ch_sink keeps them are: whoever replaces one by another of that name takes it over.
+A view shows every column of the table but the sink's own, also those that a stream does not fill: streams that share a
+table want the same views. It keeps the columns and types that it was created with, so it is recreated when the table
+has others. Only views whose comment says that ch_sink keeps them are: whoever replaces one by another of that name
+takes it over.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +63,7 @@ class Shown:
 
 def stale(shown: Shown, table: TargetTable, sql: str) -> str:
     """How a view of a table differs from the one that this statement would create, in words; empty if not."""
-    mine = {column.name: column.type for column in table.source_columns}
+    mine = {column.name: column.type for column in table.shown_columns}
     if shown.columns and (lacking := [name for name in mine if name not in shown.columns]):
         return f"it lacks column {', '.join(lacking)}"
     for name, kind in mine.items():
@@ -139,7 +141,7 @@ def moments_of(table: TargetTable, key: Sequence[str], *, cluster: str | None = 
     if time is None or parse_type(time.type).name != "DateTime64":
         return out
     out[_AT] = _changes(table, key, _AT, cluster, f"WHERE {quote(SOURCE_TIME)} <= {{at:{time.type}}}")
-    if table.column("_op") is not None and not LIFE & {c.name for c in table.source_columns}:
+    if table.column("_op") is not None and not LIFE & {c.name for c in table.shown_columns}:
         out[_HISTORY] = _lives(table, key, cluster)
     return out
 
@@ -187,7 +189,7 @@ def _create(
 
 
 def _columns(table: TargetTable, indent: int) -> str:
-    return ",\n".join(" " * indent + quote(column.name) for column in table.source_columns)
+    return ",\n".join(" " * indent + quote(column.name) for column in table.shown_columns)
 
 
 def _version(table: TargetTable) -> str:
