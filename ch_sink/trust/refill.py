@@ -133,7 +133,7 @@ class NewTable:
         """
         subject = self.refill.subject
         target = Target.of(self.table, subject.settings.policy)
-        if target.layout.kind != "wide" or target.system.version is None:
+        if target.layout.kind == "time" or target.system.version is None:
             return ""
         mark = mark_of(self.table)
         living = f"NOT ({mark})" if mark else "1"
