@@ -13,7 +13,7 @@ has others. Only views whose comment says that ch_sink keeps them are: whoever r
 takes it over.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -21,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from ch_sink.errors import ChSinkError
+from ch_sink.errors import ChSinkError, TableError
 from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable, times
 from ch_sink.types.chtype import parse_type
@@ -59,6 +59,18 @@ class Shown:
         if not self.kept or not stated.startswith("("):
             return None
         return () if stated == "()" else tuple(key_expressions(stated))
+
+
+def name_taken(shown: Mapping[str, Shown], wanted: Iterable[str]) -> TableError | None:
+    """The error if one of the names that views would have is that of a table, whose rows would be lost; else None."""
+    for name in wanted:
+        if name in shown and shown[name].engine != "View":
+            return TableError(
+                f"{name} exists and has the engine {shown[name].engine}: the view of this name cannot be created",
+                hint="Give the stream's table another name (clickhouse.table, or an exception under `tables:`), or "
+                f"rename {name}.",
+            )
+    return None
 
 
 def stale(shown: Shown, table: TargetTable, sql: str) -> str:
