@@ -16,7 +16,7 @@ from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError, TableError
 from ch_sink.model.policy import Policy
-from ch_sink.table.detect import DEFAULTS_SQL, DETECT_SQL, assemble, detect_sql, local_table, needs_defaults
+from ch_sink.table.detect import DEFAULTS_SQL, DETECT_SQL, NO_UUID, assemble, detect_sql, local_table, needs_defaults
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
@@ -86,16 +86,17 @@ _NO_TABLE = (60, 81)
 def _notes(client: Client, table: TargetTable, name: str, uuid: str) -> dict[str, str]:
     """The source types of columns that ``init`` noted; empty if it noted none, or if their table does not exist.
 
-    Notes of an earlier table of this name count for columns that still are what ``init`` makes of them: this may
-    be that table, restored from a backup or rebuilt.
+    Notes are of a table, whatever its name is now. Those of an earlier table of this name count for columns that still
+    are what ``init`` makes of them: this may be that table, restored from a backup or rebuilt.
     """
     notes = f"{quote(table.database)}.{quote(name)}"
-    where = {"database": table.database, "table": table.name, "own": uuid}
+    where = {"database": table.database, "table": table.name, "own": uuid, "none": NO_UUID}
     try:
         found = client.rows(
             "WITH {own:UUID} AS own "
             f"SELECT column, argMax(type, (uuid = own, written)) AS type, max(uuid = own) AS mine FROM {notes} "
-            "WHERE database = {database:String} AND table = {table:String} GROUP BY column",
+            "WHERE (uuid = own AND own != {none:UUID}) OR (database = {database:String} AND table = {table:String}) "
+            "GROUP BY column",
             where,
             of=StateTable(client, table.database, name),
             doing=f"read the column types of {table.qualified}",

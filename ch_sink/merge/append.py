@@ -4,16 +4,18 @@ Tables without a key are kept as a multiset: an update is a −1 of the row befo
 view repeats each row as often as its signs sum to.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ch_sink.errors import StreamFailed
 from ch_sink.merge.resolved import Merged, Pool, Resolved, rows_at, rows_of
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.order import Layout, Sequenced, Words
-from ch_sink.order.version import to_words
+from ch_sink.order.version import to_int, to_words
 from ch_sink.table.model import SOURCE_TIME, TargetTable
 
 _LAST = 10_413_791_999_999
@@ -84,6 +86,30 @@ def merge_append(changes: Changes, out: Resolved) -> Merged:
         merged.steps = [("rows", pa.concat_tables([rows, left]))]
         merged.deletes += len(index)
     return merged
+
+
+def count_once(batch: ChangeBatch, order: Sequenced, counted: Mapping[str, int]) -> dict[str, int]:
+    """Of each source name the position of the snapshot that is counted, −1 once changes have followed.
+
+    ``counted``: the same before the batch. The rows of one snapshot share its position.
+
+    Raises:
+        StreamFailed: a row is of another snapshot. It may be counted already, and has no key that would tell.
+    """
+    after = dict(counted)
+    for i in np.flatnonzero(order.keep).tolist():
+        name = batch.source_name[int(batch.source_code[i])]
+        position = to_int(batch.commit, i) if batch.op[i] == Op.READ else -1
+        if position >= 0 and after.get(name, position) != position:
+            raise StreamFailed(
+                f"the event at offset {int(batch.offset[i])} is a row of another snapshot of source {name!r}: without "
+                "a key, nothing tells whether the table has the row already",
+                hint="Drop the table and the topic, set another `stream`, and let the connector take its whole "
+                "snapshot again before `ch_sink init` and `run`; or set key_columns, if some columns are unique in the "
+                "source.",
+            )
+        after[name] = position
+    return after
 
 
 def merge_multiset(changes: Changes) -> Merged:

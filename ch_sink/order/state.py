@@ -55,6 +55,8 @@ class State:
     inner position (hex) of the create half that opened it."""
     closed: dict[str, str] = field(default_factory=dict)
     """The same of keys whose former row has left since, while that transaction goes on."""
+    counted: dict[str, int] = field(default_factory=dict)
+    """Of a table without a key: source name → position of its snapshot, −1 once changes have followed."""
     alone: bool = False
     """The topic has only this partition, so truncates cannot arrive on another one."""
     uncounted: bool = False

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ch_sink.errors import StreamFailed
-from ch_sink.merge.append import Changes, merge_append, merge_multiset
+from ch_sink.merge.append import Changes, count_once, merge_append, merge_multiset
 from ch_sink.merge.collapsing import merge_collapsing
 from ch_sink.merge.dependent import LeftOpen
 from ch_sink.merge.replacing import merge_replacing
@@ -107,8 +107,9 @@ def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target
             hint="Set key_columns, or use a MergeTree table (append mode).",
         )
     bad = _without_old_row(batch, order)
+    counted = count_once(batch, order, state.counted)
     merged = merge_multiset(Changes.of(batch, records, order, target.table, target.system.layout))
-    after = replace(order.state, doubled=state.doubled, closed=state.closed)
+    after = replace(order.state, doubled=state.doubled, closed=state.closed, counted=counted)
     return Outcome(after, _inserts(merged, target), _counted(merged), bad)
 
 

@@ -143,7 +143,8 @@ class States:
                 f"a truncate cannot be applied: positions have stepped back in some partitions only (epochs: {found}), "
                 "so they do not tell which changes of the others came before it",
                 hint="Set truncate: ignore and resume the stream, then fill the table again with "
-                "`ch_sink resync CONFIG --apply`; or use a topic with one partition.",
+                "`ch_sink resync CONFIG --apply`; or use a topic with one partition. A comparison that meets it needs "
+                "--against source.",
             )
 
     def look_up(self, at: Mapping[int, int]) -> None:

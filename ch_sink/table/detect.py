@@ -109,7 +109,7 @@ def needs_defaults(row: Mapping[str, Any]) -> bool:
     return not all(clause.setting(name) for name in ((_PLAIN_WINDOW,) if plain else (_WINDOW, _WINDOW_SECONDS)))
 
 
-_NO_UUID = "00000000-0000-0000-0000-000000000000"
+NO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class TableRow:
             str(row["sorting_key"]),
             str(row["partition_key"]),
             str(row["comment"]),
-            "" if row["uuid"] == _NO_UUID else str(row["uuid"]),
+            "" if row["uuid"] == NO_UUID else str(row["uuid"]),
             tuple(_column(c) for c in row["columns"]),
             dict(row.get("merge_tree_settings", {})),
             dict(row.get("replicated_settings", {})),

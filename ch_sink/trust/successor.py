@@ -155,6 +155,7 @@ class Successor:
     def take_place(self, say: Say) -> None:
         """Exchange the names: readers see either table, whole. The former one then has the successor's name."""
         target = self.target.qualified
+        self._renote()
         try:
             self.client.command(
                 f"EXCHANGE TABLES {target} AND {self.qualified}{self._on_cluster}",
@@ -172,7 +173,6 @@ class Successor:
                 again=False,
                 doing=f"put {self.qualified} in place",
             )
-        self._renote()
 
     def show(self, statements: Iterable[str]) -> None:
         """Carry out what follows the exchange, such as another view; all of it may be repeated."""
@@ -200,20 +200,17 @@ class Successor:
             say(f"the old rows are still in {self.qualified}, drop it by hand: {error}")
 
     def _renote(self) -> None:
-        """The notes of column types name the table's id, which has changed."""
-        if not self.notes:
+        """The notes of column types are those of a table's id: the successor gets its own."""
+        rows = ", ".join(f"({literal(c.name)}, {literal(c.note)})" for c in self.target.columns if c.note)
+        if not self.notes or not rows:
             return
-        try:
-            own = f"database = {literal(self.target.database)} AND {{}} = {literal(self.target.name)}"
-            self.client.command(
-                f"INSERT INTO {self.notes} (database, table, column, type, uuid) SELECT database, table, column, "
-                f"argMax(type, written), (SELECT uuid FROM system.tables WHERE {own.format('name')}) "
-                f"FROM {self.notes} WHERE {own.format('table')} GROUP BY database, table, column",
-                doing=f"note the column types of {self.target.qualified}",
-            )
-        except ClickHouseError as error:
-            if error.code != _UNKNOWN_TABLE:
-                raise
+        own = f"database = {literal(self.target.database)} AND name = {literal(self.target.name + SUFFIX)}"
+        self.client.command(
+            f"INSERT INTO {self.notes} (database, table, column, type, uuid) SELECT made.database, "
+            f"{literal(self.target.name)}, noted.column, noted.type, made.uuid FROM "
+            f"values('column String, type String', {rows}) AS noted, system.tables AS made WHERE {own}",
+            doing=f"note the column types of {self.target.qualified}",
+        )
 
     def _comment(self, name: str, text: str) -> None:
         sql = f"ALTER TABLE {name}{self._on_cluster} MODIFY COMMENT {literal(text)}"

@@ -103,9 +103,10 @@ class Comparison:
                 found -= self.touched
         changing, behind = yield from self._judge(step, found)
         report = replace(self._report(totals.table_rows), changing=self.touched + changing, behind=behind, lag=self.lag)
+        report = replace(report, unpaired=(yield from self._unpaired()))
         if self.options.bounds is None or self.options.bounds[0] is None:  # with the first part of a table
             rollups = _rolled_up(self.subject, self.options, report, self.differences.source.table)
-            report = replace(report, rollups=rollups, unpaired=(yield from self._unpaired()))
+            report = replace(report, rollups=rollups)
         self.shadow.expect_own(self.subject.client)
         self.report = replace(report, seconds=time.monotonic() - began)
 

@@ -13,6 +13,7 @@ from ch_sink.discovery.look import examine
 from ch_sink.model.change import Records
 from ch_sink.table.ddl import init_statements
 from ch_sink.table.spec import TableSpec
+from ch_sink.trust.successor import Successor
 from ch_sink.types import WIDE, clickhouse_type
 from ch_sink.types.build import default_sql
 from ch_sink.types.chtype import parse_type
@@ -229,6 +230,13 @@ def test_types_noted_for_an_earlier_table_of_the_name_count_for_no_other(client:
     assert created() == types
     client.command(f"ALTER TABLE {database}.t MODIFY COLUMN at Nullable(DateTime64(6, 'UTC'))")
     assert noted("t") == types  # it is the same table
+    client.command(f"RENAME TABLE {database}.t TO {database}.other")
+    assert noted("other") == types  # also under another name
+    following = Successor(client, detect(client, database, "other", POLICY), POLICY, f"{database}.ch_sink_columns")
+    following.create()
+    following.take_place(lambda _: None)
+    client.command(f"RENAME TABLE {database}.other TO {database}.t")
+    assert noted("t") == types  # as its successor has, whose name the former one has now
     engine = "ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
     for kind, expected in (("DateTime64(6)", {"id"}), ("Nullable(DateTime64(3, 'UTC'))", {"id", "at"})):
         client.command(f"DROP TABLE {database}.t SYNC")

@@ -1,9 +1,16 @@
 """The history of changes, and tables without a key as a multiset of signed rows."""
 
+from typing import Any
+
+import pytest
+
 from ch_sink.decode import Decoder
+from ch_sink.errors import StreamFailed
 from ch_sink.merge.append import Changes, merge_multiset
 from ch_sink.order import Rules, sequence
-from tests.support.hand import key_change, mysql, postgres, records_of
+from ch_sink.types.column import Column
+from tests.support.hand import Event, key_change, mysql, postgres, records_of
+from tests.support.memory_fed import MemoryFed
 from tests.support.small import Small, rows
 
 KEY = {"id": 1}
@@ -76,3 +83,35 @@ def test_a_row_has_the_time_of_its_change_at_the_source_or_else_in_kafka() -> No
     step.records.timestamps[:] = 9
     times = step.merged().steps[0][1].column("_source_time").cast("int64").to_pylist()
     assert times == [7, 9, 10_413_791_999_999]  # the last one that the column can hold
+
+
+def keyless(op: str, v: str, pos: int, **source: Any) -> Event:
+    return mysql(op, None, None if op in "cr" else row(v), None if op == "d" else row(v), pos, **source)
+
+
+def fed_with(*events: Event) -> MemoryFed:
+    """A table without a key that has these events."""
+    columns = [Column("id", "Int64"), Column("p", "Int32"), Column("v", "Nullable(String)")]
+    fed = MemoryFed("append", partitions=1, columns=columns)
+    fed.feed(0, *events)
+    fed.runner.kill()
+    return fed
+
+
+SNAPSHOT = [keyless("r", "a", 100), keyless("r", "a", 100)]
+"""Two equal rows."""
+
+
+@pytest.mark.parametrize("before", [SNAPSHOT, [*SNAPSHOT, keyless("c", "b", 140)], [keyless("c", "b", 90)]])
+def test_rows_of_another_snapshot_are_not_counted_without_a_key(before: list[Event]) -> None:
+    """The connector was killed in its snapshot, or takes one while it runs; also in a later life."""
+    fed = fed_with(*before)
+    with pytest.raises(StreamFailed, match=rf"offset {len(before)} is a row of another snapshot of source 'my'"):
+        fed.feed(0, keyless("r", "a", 140))
+    assert len(fed.stream.table.rows) == len(before)
+
+
+def test_the_rows_of_one_snapshot_are_counted_whatever_comes_between() -> None:
+    fed = fed_with(SNAPSHOT[0])
+    fed.feed(0, SNAPSHOT[1], keyless("r", "a", 900, name="another shard"), keyless("d", "a", 200))
+    assert [(r["v"], r["_sign"]) for r in fed.stream.table.rows] == [(b"a", 1)] * 3 + [(b"a", -1)]
