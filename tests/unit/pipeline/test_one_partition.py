@@ -67,7 +67,7 @@ def test_a_topic_of_one_partition_takes_keys_in_any_form() -> None:
         (
             change(1, 1, "ignored"),
             {"ignored_key_fields": ("status",)},
-            "have status, which ignored_key_fields leaves out",
+            "status, which ignored_key_fields leaves out",
         ),
     ],
 )
