@@ -127,7 +127,7 @@ def _arrow(kind: str) -> pa.DataType | None:
 
 
 def _select(table: TargetTable) -> list[str]:
-    return [_readable(c.name, c.type) for c in table.columns if c.stored]
+    return [_readable(c.name, c.type) for c in table.columns if c.insertable]
 
 
 def _readable(name: str, kind: str) -> str:
@@ -188,7 +188,7 @@ def _newest_below_sql(table: TargetTable, keys: tuple[str, ...], version: str) -
 
 def _collapsing_sql(table: TargetTable, keys: tuple[str, ...]) -> str:
     sign = table.engine.sign_column or "_sign"
-    columns = [c for c in table.columns if c.stored]
+    columns = [c for c in table.columns if c.insertable]
     names = ", ".join(f"{_T}.{quote(c.name)}" for c in columns if c.name != sign)
     shown = ", ".join(f"toInt8(1) AS {quote(sign)}" if c.name == sign else _readable(c.name, c.type) for c in columns)
     inner = f"SELECT {names}, sum(toInt64({_T}.{quote(sign)})) AS {_COUNT}"

@@ -111,7 +111,7 @@ def _refused(client: Client, table: TargetTable, choice: RollupChoice, error: Cl
 
 
 def _of(what: str, error: ClickHouseError, table: TargetTable) -> TableError:
-    columns = ", ".join(c.name for c in table.stored_columns)
+    columns = ", ".join(c.name for c in table.source_columns)
     return TableError(f"{what}: {error.message}", hint=f"Expressions may name these columns: {columns}.")
 
 

@@ -192,7 +192,10 @@ class Decoder:
         if not places:
             return Found()
         parts = found.parts
-        deletes = self._tombstones.deletes(places, records.keys, parts, known=waited, before=profile.null_deletes)
+        keyless = any(len(part) and part.key is None for part in parts)
+        deletes = self._tombstones.deletes(
+            places, records.keys, parts, known=waited, before=profile.null_deletes, keyless=keyless
+        )
         connector = max((part.connector for part in parts), key=len, default=profile.connector)
 
         def attempt(records: Records, index: Sequence[int]) -> Found:

@@ -173,8 +173,11 @@ class Tombstones:
         *,
         known: bool,
         before: bool | None,
+        keyless: bool,
     ) -> list[int]:
         """The null values (by place in the chunk) that delete a row. A null value with a null key deletes nothing.
+
+        Raises StreamFailed if one means that a row without a key was deleted (``keyless``).
 
         ``known``: the records waited for a hand-over, so they are deletes. ``before``: whether the last row before the
         chunk makes later null values deletes; None if there was no row, so that the chunk's first row decides.
@@ -184,7 +187,14 @@ class Tombstones:
             means = np.full(len(places), known or chosen == "delete", dtype=np.bool_)
         else:
             means = _by_form(np.asarray(places, dtype=np.int64), [p for p in parts if len(p)], before)
-        return [place for place, delete in zip(places, means.tolist(), strict=True) if delete and keys[place]]
+        found = [place for place, delete in zip(places, means.tolist(), strict=True) if delete]
+        if keyless and any(keys[place] is None for place in found):
+            raise StreamFailed(
+                "a flattened row was deleted, and the table has no key: a null value does not say which row it was",
+                hint="Let the connector write deletes as rows (delete.tombstone.handling.mode=rewrite) and keys "
+                "(message.key.columns), or set key_columns; or leave deletes out by tombstones: ignore.",
+            )
+        return [place for place in found if keys[place]]
 
     def part(self, records: Records, places: Sequence[int], connector: str) -> Part:
         """Deletes, without keys; only headers can state their positions and times.

@@ -284,7 +284,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
             f"a truncate cannot be applied to {table.qualified}: its {kind} version is not a position",
             hint="Set truncate: ignore, or use a UInt128 version column.",
         )
-    columns = [quote(c.name) for c in table.stored_columns]
+    columns = [quote(c.name) for c in table.source_columns]
     mine = _own_rows(table)
     if condition:
         mine += f" AND throwIf(NOT ({condition}), 'superseded') = 0"
@@ -299,7 +299,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
         )
     if engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
         sign = quote(engine.sign_column or "")
-        columns = [quote(c.name) for c in table.columns if c.stored and quote(c.name) not in (version, sign)]
+        columns = [quote(c.name) for c in table.columns if c.insertable and quote(c.name) not in (version, sign)]
         return _insert(
             table,
             [*columns, version, sign],

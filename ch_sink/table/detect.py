@@ -182,6 +182,8 @@ def assemble(
     engine = to_engine(stored.clause, stored.columns, sign_column=policy.table.sign_column, table=stored.qualified)
     _refuse(engine, stored)
     _refuse_masks(policy, seen)
+    for one in (stored, seen):
+        _refuse_unstored(one)
     if stored is not seen:
         # Rows are inserted through the Distributed table: what the engine needs must be a column there too.
         to_engine(stored.clause, seen.columns, sign_column=policy.table.sign_column, table=seen.qualified)
@@ -235,8 +237,8 @@ def _behind(seen: TableRow, over: DistributedOver, local: Mapping[str, Any] | No
 
 def _computed(columns: Sequence[Column]) -> tuple[tuple[str, frozenset[str]], ...]:
     """See TargetTable.computed_from."""
-    names, unstored = {c.name for c in columns}, {c.name for c in columns if c.default_kind == "EPHEMERAL"}
-    found = ((c.name, columns_in(c.default_expression, names) - unstored) for c in columns if c.default_expression)
+    names = {c.name for c in columns}
+    found = ((c.name, columns_in(c.default_expression, names)) for c in columns if c.default_expression)
     return tuple((name, frozenset(inputs)) for name, inputs in found if inputs)
 
 
@@ -253,6 +255,16 @@ def _refuse(engine: Engine, row: TableRow) -> None:
             f"{row.qualified} is a {engine.name} whose PARTITION BY ({row.partition_key}) has its sign column: no −1 "
             "meets the row that it is for",
             hint="Recreate the table with a PARTITION BY without it (`ch_sink init`).",
+        )
+
+
+def _refuse_unstored(row: TableRow) -> None:
+    """Raises TableError for an EPHEMERAL column: an update or a delete may need the stored row, which lacks it."""
+    if unstored := [c.name for c in row.columns if c.default_kind == "EPHEMERAL"]:
+        raise TableError(
+            f"{row.qualified} has the EPHEMERAL column {unstored[0]!r}, which it does not store: a change of a row may "
+            "need its value",
+            hint="Drop the column, or recreate the table with an ordinary one: others can be computed from it as well.",
         )
 
 

@@ -114,19 +114,9 @@ class TargetTable:
         return tuple(c for c in self.columns if c.insertable and c.name not in own)
 
     @property
-    def stored_columns(self) -> tuple[Column, ...]:
-        """Those of the source columns that can be read."""
-        return tuple(c for c in self.source_columns if c.stored)
-
-    @property
     def sorting_elements(self) -> tuple[str, ...]:
         """The sorting key as SQL: columns in quotes, expressions as they are."""
         return tuple(quote(e) if self.column(e) is not None else e for e in self.sorting_key)
-
-    @property
-    def ephemeral_columns(self) -> tuple[Column, ...]:
-        """The source columns that are only inserted."""
-        return tuple(c for c in self.source_columns if not c.stored)
 
     def deciding_columns(self, key: Collection[str], places: frozenset[str] | None = None) -> frozenset[str]:
         """The columns outside the key whose values decide where the table keeps a row, or those of such columns.

@@ -137,7 +137,7 @@ def probe(table: TargetTable, choice: RollupChoice) -> str:
 
     The server's error for it is its word on the expressions.
     """
-    structure = ", ".join(f"{quote(c.name)} {c.type}" for c in table.stored_columns)
+    structure = ", ".join(f"{quote(c.name)} {c.type}" for c in table.source_columns)
     texts = [text for _, text in (*choice.by, *choice.values)]
     shown = ", ".join(f"({text}) AS {OWN}c{place}" for place, text in enumerate(texts))
     where = f" WHERE ({choice.where})" if choice.where else ""
@@ -159,7 +159,7 @@ def expect_row_functions(
         trees: the answer to `syntax_probe`, of expressions that the server accepts.
         functions: whether a function that the server knows depends on its arguments alone, by name.
     """
-    columns = [c.name for c in table.stored_columns]
+    columns = [c.name for c in table.source_columns]
     stated = [(f"rollups.{choice.name}.{key}", text) for choice in choices for key, text in choice.expressions]
     for (where, text), nodes in zip(stated, _nodes(trees), strict=True):
         for kind, name in nodes:
@@ -227,7 +227,7 @@ def rollup_of(table: TargetTable, choice: RollupChoice, types: Sequence[str], se
     sums = []
     for key, (_, text), kind in zip(keyed, choice.values, types[len(keys) :], strict=True):
         sums.append((_widest(f"rollups.{choice.name}.{key}", text, kind, choice), parse_type(kind).nullable))
-    stored = {c.name: c.type for c in table.stored_columns}
+    stored = {c.name: c.type for c in table.source_columns}
     used = sorted(frozenset().union(*(columns_in(text, stored) for _, text in choice.expressions)))
     return Rollup(
         choice,

@@ -61,7 +61,7 @@ class Shown:
 
 def stale(shown: Shown, table: TargetTable, sql: str) -> str:
     """How a view of a table differs from the one that this statement would create, in words; empty if not."""
-    mine = {column.name: column.type for column in table.stored_columns}
+    mine = {column.name: column.type for column in table.source_columns}
     if shown.columns and (lacking := [name for name in mine if name not in shown.columns]):
         return f"it lacks column {', '.join(lacking)}"
     for name, kind in mine.items():
@@ -139,7 +139,7 @@ def moments_of(table: TargetTable, key: Sequence[str], *, cluster: str | None = 
     if time is None or parse_type(time.type).name != "DateTime64":
         return out
     out[_AT] = _changes(table, key, _AT, cluster, f"WHERE {quote(SOURCE_TIME)} <= {{at:{time.type}}}")
-    if table.column("_op") is not None and not LIFE & {c.name for c in table.stored_columns}:
+    if table.column("_op") is not None and not LIFE & {c.name for c in table.source_columns}:
         out[_HISTORY] = _lives(table, key, cluster)
     return out
 
@@ -187,7 +187,7 @@ def _create(
 
 
 def _columns(table: TargetTable, indent: int) -> str:
-    return ",\n".join(" " * indent + quote(column.name) for column in table.stored_columns)
+    return ",\n".join(" " * indent + quote(column.name) for column in table.source_columns)
 
 
 def _version(table: TargetTable) -> str:

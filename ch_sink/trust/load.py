@@ -310,9 +310,7 @@ def every_column(
     there = reader.columns()
     own = {new: old for old, new in chosen.rename}
     absent = [name for name in lacking if own.get(name, name) not in there]
-    # Of a column that is not stored, nothing but events tells whether the source has it.
-    likely = {c.name for c in wanted if c.default_kind != "EPHEMERAL"}
-    stated = {f.name for f in schema.fields} if schema is not None else likely
+    stated = {f.name for f in schema.fields} if schema is not None else {c.name for c in wanted}
     if unknown := [name for name in absent if name in stated]:
         raise SourceError(
             f"the source table has no column {unknown[0]!r}, which {table.qualified} has",
@@ -328,7 +326,7 @@ def every_column(
     if absent:
         say(f"{', '.join(absent)}: not in the source, left to the default")
     filled = {*added, *(c.name for c in columns), *table.system_columns}
-    if kept := [c.name for c in table.columns if c.insertable and c.stored and c.name not in filled]:
+    if kept := [c.name for c in table.columns if c.insertable and c.name not in filled]:
         say(f"{', '.join(kept)}: not filled by the stream, left to the default")
     stored = {own.get(c.name, c.name) for c in columns}
     if others := [name for name in there if name not in stored and name not in chosen.exclude]:

@@ -33,8 +33,10 @@ from ch_sink.trust.own_tables import (
     states_of_keys,
 )
 from ch_sink.trust.repair_sql import counts
+from ch_sink.trust.shadow import clear_shadows
 from ch_sink.trust.sides import Side
 from ch_sink.trust.subject import Subject
+from ch_sink.trust.successor import Successor
 from ch_sink.trust.topic import Check, never_stops
 from ch_sink.trust.wiring import subject_of
 from ch_sink.types.sql import OWN, literal, quote
@@ -99,6 +101,7 @@ def erased(
     ledger = own.ledger
     if apply:
         subject.still_alone()
+        _drop_left(subject, own, say)
     if ledger is not None and (states := count(subject.client, ledger, states_of_keys(own.stream, keys))):
         rows[_plain(ledger)] = states
         if apply:
@@ -114,7 +117,18 @@ def erased(
                 delete_rows(subject.client, one.qualified, condition, cluster=cluster)
     unkeyed = f"stream = {literal(own.stream)} AND key IS NULL"
     letters = count(subject.client, own.dead_letters, f"{unkeyed} AND {_not_at(life)}")
-    return Erased(subject.settings.name, key, apply, rows, _remains(life, letters))
+    return Erased(subject.settings.name, key, apply, rows, _remains(life, letters, subject))
+
+
+def _drop_left(subject: Subject, own: OwnTables, say: Callable[[str], None]) -> None:
+    """Drop what killed commands have left beside the table: rows of the key may be there, and nobody needs them.
+
+    Raises StreamFailed if a `verify` of this host is at work.
+    """
+    clear_shadows(subject.client, subject.table, subject.database)
+    successor = Successor(subject.client, subject.table, subject.settings.policy, cluster=own.cluster)
+    if successor.left:
+        successor.clear(say)
 
 
 def _plain(table: TargetTable | StateTable) -> str:
@@ -225,7 +239,7 @@ def _of_key(row: pa.Table, wanted: WantedKey) -> bool:
     return bool(wanted.within(row).any())
 
 
-def _remains(life: Biography, letters: int) -> tuple[str, ...]:
+def _remains(life: Biography, letters: int, subject: Subject) -> tuple[str, ...]:
     """``letters``: how many dead letters have no Kafka key."""
     events = len(life.events)
     said = []
@@ -241,6 +255,10 @@ def _remains(life: Biography, letters: int) -> tuple[str, ...]:
         said.append(f"{what} without a Kafka key may belong to any row: see `ch_sink dead-letters show`")
     if any(event.rule == "handed over" or event.half for event in life.events):
         said.append("the row had another key: purge that key, too")
+    if events and (names := ", ".join(rollup.choice.name for rollup in subject.rollups)):
+        said.append(
+            f"{names}: rollups keep the values of groups that are empty until `ch_sink resync` fills them again"
+        )
     return tuple(said)
 
 
@@ -293,7 +311,7 @@ def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
 
 def stored_rows(client: Client, table: TargetTable, wanted: WantedKey) -> list[dict[str, Any]]:
     """The rows of the key as they are in the table."""
-    names = [quote(column.name) for column in table.columns if column.default_kind != "EPHEMERAL"]
+    names = [quote(column.name) for column in table.columns]
     shown = ", ".join(f"toString({name}) AS {name}" for name in names)
     return client.rows(
         f"SELECT {shown} FROM (SELECT * FROM {table.qualified} WHERE {wanted.condition})",

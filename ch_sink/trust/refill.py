@@ -177,8 +177,8 @@ def compared(refill: Refill, new: NewTable) -> Moved:
     Raises StreamFailed if a key has several rows in the new table.
     """
     live, key = refill.subject.table, refill.subject.key
-    types = {c.name: c.type for c in live.stored_columns}
-    columns = tuple(c for c in new.table.stored_columns if types.get(c.name) == c.type)
+    types = {c.name: c.type for c in live.source_columns}
+    columns = tuple(c for c in new.table.source_columns if types.get(c.name) == c.type)
     rows = " UNION ALL ".join(
         f"SELECT {KEY}, {ROW}, {TIMES}, {which} AS side FROM ({Side(table, key, columns).live()})"
         for which, table in enumerate((live, new.table))
@@ -268,9 +268,8 @@ def filler(refill: Refill, say: Say) -> Iterator[tuple[SourceReader, list[Snapsh
             "the configuration has no section source", hint="Add source.url, source.username and source.password."
         )
     with closing(subject.source()) as reader:
-        columns = (*subject.columns, *subject.inputs)
         policy = subject.settings.policy
-        yield reader, every_column(subject.table, columns, subject.key, subject.schema, policy, reader, say)
+        yield reader, every_column(subject.table, subject.columns, subject.key, subject.schema, policy, reader, say)
 
 
 def _floors(

@@ -96,7 +96,6 @@ def repaired(
         )
     subject = replace(subject, client=staying(subject.client, subject.table))
     with _alone(subject, apply and needs_stream(subject.table)) as query_id, verified(subject, options, say) as found:
-        _expect_inputs(subject, found)
         kept = _kept(subject, found)
         if found.report.unrelated:
             raise StreamFailed(
@@ -195,19 +194,6 @@ def _note(subject: Subject, found: Comparison) -> None:
     subject.ledger.note(
         *(RowsEdited(found.topic.topic_id, p, offset, "repaired", since) for p, offset in sorted(found.applied.items()))
     )
-
-
-def _expect_inputs(subject: Subject, found: Comparison) -> None:
-    """Raises StreamFailed if the source does not give a column from which the table computes others."""
-    known = {column.name for column in found.differences.source.table.columns}
-    events = {f.name for f in subject.schema.fields} if subject.schema is not None else set()
-    lost = [c.name for c in subject.inputs if c.name not in known and c.name in events]
-    if lost and found.differences.count(FOUND):
-        raise StreamFailed(
-            f"{subject.table.qualified} does not store column {lost[0]!r}, from which others are computed, and the "
-            "source does not give it as the connector sends it: rows cannot be written as the stream would store them",
-            hint="Repair it --against topic.",
-        )
 
 
 def _kept(subject: Subject, found: Comparison) -> list[str]:

@@ -239,7 +239,7 @@ def _marked(target: Side, differences: Differences, step: int, kinds: Sequence[s
     """Delete rows for the living rows of these keys."""
     table = target.table
     engine = table.engine
-    columns = [c.name for c in table.stored_columns]
+    columns = [c.name for c in table.source_columns]
     mark, value = _mark(table, deleted=True)
     version = version_column(table)
     names, values = list(columns), [f"{_R}.{quote(name)}" for name in columns]
@@ -299,7 +299,7 @@ def _collapsed(
     """−1 for every stored row of these keys, then +1 for the source's rows, as one insert."""
     table = target.table
     sign, version = table.engine.sign_column or "_sign", version_column(table)
-    stored = [c.name for c in table.columns if c.stored and c.name != sign]
+    stored = [c.name for c in table.columns if c.insertable and c.name != sign]
     inner = (
         f"SELECT {_list(stored)}, sum(toInt64({quote(sign)})) AS {TIMES} FROM {table.qualified} "
         f"WHERE {target.is_among(differences.keys(step))} GROUP BY {_list(stored)} HAVING {TIMES} != 0"
@@ -315,9 +315,7 @@ def _collapsed(
     empty = {c.name: f"defaultValueOfTypeName({literal(c.type)})" for c in table.columns}
     defaults = {c.name: c.default_expression for c in table.columns if c.default_kind == "DEFAULT"}
     plus = ", ".join(f"{values.get(n) or defaults.get(n) or empty[n]} AS {quote(n)}" for n in stored)
-    # Where the source does not give what other columns are computed from, it is what an insert would take.
-    inputs = [f"{c.default_expression} AS {quote(c.name)}" for c in table.ephemeral_columns if c.name not in filled]
-    rows = source.live([*(quote(n) for n in filled), *inputs], differences.keys(step, ("missing", "different")))
+    rows = source.live([*(quote(n) for n in filled)], differences.keys(step, ("missing", "different")))
     return (
         f"INSERT INTO {table.qualified} ({_list([*stored, sign])}) SELECT {_list(stored)}, {_SIGN} FROM ({minus} "
         f"UNION ALL SELECT {plus}, toInt8(1) AS {_SIGN} FROM ({rows}) AS {_R} "

@@ -7,7 +7,7 @@ process that made them is still alive, and drops them.
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -42,7 +42,7 @@ class Shadow:
 
     def expect_own(self, client: Client) -> None:
         """Raises StreamFailed if a run on another host has replaced the tables: what they say is of that one."""
-        if _comments(client, self.table).get(self.table.name) != _comment():
+        if _comments(client, self.table.database, self.table.name).get(self.table.name) != _comment():
             raise StreamFailed(
                 f"another comparison has replaced {self.table.qualified}, so this one has no result",
                 hint="Compare or repair a table from one host at a time.",
@@ -63,10 +63,8 @@ def staying(client: Client, table: TargetTable) -> Client:
 def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns: tuple[Column, ...]) -> TargetTable:
     """The shadow's shape: these columns of the target, and system columns of its own.
 
-    Rows with a key replace each other by version. Rows without one are counted, as in an append table. What the target
-    does not store (EPHEMERAL) the shadow does, so that a repair can insert it.
+    Rows with a key replace each other by version. Rows without one are counted, as in an append table.
     """
-    columns = tuple(replace(c, default_kind="DEFAULT") if c.default_kind == "EPHEMERAL" else c for c in columns)
     taken = {column.name for column in columns}
     if key:
         version, deleted = _free("_version", taken), _free("_is_deleted", taken)
@@ -99,7 +97,7 @@ def shadow_tables(client: Client, table: TargetTable) -> Iterator[Shadow]:
     """
     made: list[str] = []
     try:
-        _clear(client, table)
+        _clear(client, table.database, table.name)
         own = _made(client, table, lambda one: _create(one), made)
         found = replace(own, name=f"{own.name}_differences")
         yield Shadow(own, _made(client, found, lambda one: _create_differences(one.qualified), made).qualified)
@@ -135,32 +133,33 @@ def _drop(client: Client, name: str) -> None:
     client.command(f"DROP TABLE IF EXISTS {name} SYNC", settings=DROP, doing=f"drop {name}")
 
 
-def _comments(client: Client, table: TargetTable) -> dict[str, str]:
-    """Name → comment of the tables whose names begin like this one's."""
+def clear_shadows(client: Client, target: TargetTable, database: str) -> None:
+    """Drop the shadows of this table that a killed run left. Raises StreamFailed if a run on this host has them now."""
+    _clear(client, database, target.name + _SUFFIX)
+
+
+def _comments(client: Client, database: str, name: str) -> dict[str, str]:
+    """Name → comment of the tables whose names begin like this one."""
     found = client.rows(
         "SELECT name, comment FROM system.tables "
         "WHERE database = {database:String} AND startsWith(name, {table:String})",
-        {"database": table.database, "table": table.name},
-        doing=f"look for {table.qualified}",
+        {"database": database, "table": name},
+        doing=f"look for {database}.{name}",
     )
     return {str(row["name"]): str(row["comment"]) for row in found}
 
 
-def _clear(client: Client, table: TargetTable) -> None:
+def _clear(client: Client, database: str, start: str) -> None:
     """Drop what a run left that was killed. Raises StreamFailed if a run on this host has the tables now."""
-    left = _comments(client, table)
-    _expect_left(table, left.values())
-    for name in left:
-        _drop(client, f"{quote(table.database)}.{quote(name)}")
-
-
-def _expect_left(table: TargetTable, comments: Iterable[str]) -> None:
-    for comment in comments:
+    left = _comments(client, database, start)
+    for name, comment in left.items():
         if pid := _made_by(" ".join(comment.split()[-3:])):
             raise StreamFailed(
-                f"process {pid} on this host is verifying or repairing this table now: it has {table.qualified}",
+                f"process {pid} on this host is verifying or repairing this table now: it has {database}.{name}",
                 hint="Wait until it ends, or stop it.",
             )
+    for name in left:
+        _drop(client, f"{quote(database)}.{quote(name)}")
 
 
 def _maker() -> str:

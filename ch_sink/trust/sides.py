@@ -141,7 +141,7 @@ class Side:
     def _rows(self) -> tuple[str, list[str], str]:
         """The FROM clause, the conditions of a live row, and settings."""
         engine, name = self.table.engine, self.table.qualified
-        own = [c for c in self.table.columns if c.default_kind not in ("ALIAS", "EPHEMERAL")]
+        own = [c for c in self.table.columns if c.default_kind != "ALIAS"]
         if self._is_multiset:
             names = ", ".join(quote(c.name) for c in own if c.name not in self.table.system_columns)
             sign = quote(engine.sign_column or "_sign")

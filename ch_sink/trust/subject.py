@@ -63,12 +63,6 @@ class Subject:
         """The row type, if events state it."""
         return self.schema if self.schema is not None and not self.schema.inferred else None
 
-    @property
-    def inputs(self) -> tuple[Column, ...]:
-        """Columns that the stream fills and the table does not store (EPHEMERAL): others are computed from them."""
-        stated = {f.name for f in (*self.schema.fields, *self.schema.key)} if self.schema is not None else set()
-        return tuple(c for c in self.table.ephemeral_columns if c.name in stated or self.declared is None)
-
     def reached(self, topic_id: str) -> Reached:
         """How far the stream has come in this topic."""
         return reached(self.ledger, topic_id)
@@ -128,7 +122,7 @@ def filled_columns(table: TargetTable, schema: RowSchema | None) -> tuple[Column
     names = [c.name for c in table.columns]
     return tuple(
         c
-        for c in table.stored_columns
+        for c in table.source_columns
         if c.name in stated or not c.default_expression or is_constant(c.default_expression, names)
     )
 

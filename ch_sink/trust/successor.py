@@ -110,9 +110,14 @@ class Successor:
         """The target's comment."""
         return str(self._described()["comment"])
 
+    @property
+    def left(self) -> bool:
+        """Whether an earlier run left it."""
+        return bool(self._rows(self.target.name + SUFFIX))
+
     def clear(self, say: Say) -> None:
         """Drop what an earlier run left."""
-        if self._rows(self.target.name + SUFFIX):
+        if self.left:
             say(f"dropping {self.qualified}, which an earlier run left")
         self.drop()
 

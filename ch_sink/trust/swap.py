@@ -43,7 +43,7 @@ def runs(states: StreamStates, stream: str) -> bool:
 
 @contextmanager
 def held(refill: Refill, topic_id: str, say: Say) -> Iterator[None]:
-    """Nobody else works on the stream until the context ends; a stream that was paused or stopped stays so.
+    """Nobody else works on the stream until the context ends; one that was or is paused or stopped by others stays so.
 
     A run that is killed meanwhile leaves the stream paused; the next one, or `ch_sink resume`, ends that.
 
@@ -63,7 +63,7 @@ def held(refill: Refill, topic_id: str, say: Say) -> Iterator[None]:
         finally:
             ledger.release()
     finally:
-        if ours:
+        if ours and _is_ours(states.read([stream])[stream]):
             states.ask({stream: Request("resume", f"{getpass.getuser()}@{socket.gethostname()}", time.time())})
 
 
@@ -220,12 +220,6 @@ def exchanged(refill: Refill, new: NewTable, way: Way, facts: Mapping[int, Table
     ledger, topic, topic_id = subject.ledger, way.topic, way.topic.topic_id
     with held(refill, topic_id, say):
         began = time.monotonic()
-        for intent in ledger.open_intents(topic_id):
-            if ledger.progress_of(topic_id, intent.partition, intent.start) is not None:
-                raise StreamFailed(
-                    f"a batch of {refill.stream!r} was begun and is not finished",
-                    hint="Run the job until it has finished the batch: `ch_sink run CONFIG`.",
-                )
         applied = subject.reached(topic_id).applied
         if way.known is not None:
             expect_empty(refill, topic_id)
@@ -235,7 +229,9 @@ def exchanged(refill: Refill, new: NewTable, way: Way, facts: Mapping[int, Table
         _expect_same_shape(refill)
         top = new.top()
         known = tuple(replace(facts[p], offset=offset, top=top) for p, offset in sorted(fold.at.items()))
-        ahead = {p: s for p, s in fold.states().items() if s[0] > applied.get(p, -1 if way.known else 0)}
+        # What a batch that is not finished has stored is not in the new table: a result ends its progress.
+        begun = {intent.partition for intent in ledger.open_intents(topic_id)}
+        ahead = {p: s for p, s in fold.states().items() if p in begun or s[0] > applied.get(p, -1 if way.known else 0)}
         changes = shape.after(placed(new.table, subject.table), subject.key) if shape else []
         after, foreign = without_foreign(subject.client, changes)
         for name in foreign:
@@ -254,10 +250,11 @@ def _no_longer_waiting(refill: Refill, fold: Fold, topic_id: str) -> dict[int, l
     mine, own = fold.waiting(), refill.waiting(topic_id, fold.at)
     if any(set(offsets) - set(own.get(p, ())) for p, offsets in mine.items()):
         raise StreamFailed(
-            f"changes of {refill.stream!r} wait for values of other partitions",
-            hint="Let the stream catch up, then try again.",
+            f"changes of {refill.stream!r} wait for values of other partitions, or of a row that was purged by its key",
+            hint="Let the stream catch up, then try again; after a purge by key use --against source.",
         )
-    return {p: sorted(set(offsets) - set(mine.get(p, ()))) for p, offsets in own.items()}
+    # Those of a batch that is not finished are behind what the new table has.
+    return {p: sorted(o for o in {*offsets} - {*mine.get(p, ())} if o < fold.at[p]) for p, offsets in own.items()}
 
 
 def _expect_same_shape(refill: Refill) -> None:

@@ -126,9 +126,7 @@ class Comparison:
         """Make the shadow, and a fold into it."""
         subject, options = self.subject, self.options
         expect_condition(subject, options.condition)
-        # Without a key equal rows are counted, whatever they were computed from.
-        self.inputs = subject.inputs if subject.key else ()
-        self.shape = shadow_of(subject.table, subject.database, subject.key, (*subject.columns, *self.inputs))
+        self.shape = shadow_of(subject.table, subject.database, subject.key, subject.columns)
         self.shadow = self._open.enter_context(shadow_tables(subject.client, self.shape))
         self.topic = subject.topic.state(subject.settings.topic)
         self.reached = subject.reached(self.topic.topic_id).applied
@@ -162,7 +160,7 @@ class Comparison:
         elif limits and len(states) == len(self.applied):
             # Versions tell what was touched since, in any partition.
             self.base = max(limits[0], 0)
-        wanted = (*chosen, *(column for column in named if column not in chosen), *self.inputs)
+        wanted = (*chosen, *(column for column in named if column not in chosen))
         read = read_source(subject, options, self.shadow.table, wanted, self.base, self.say)
         _expect_read(named, read.columns)
         self.passes = read.passes

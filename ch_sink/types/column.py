@@ -18,7 +18,7 @@ class Column:
     name: str
     type: str
     default_kind: str = ""
-    """Empty, DEFAULT, MATERIALIZED, ALIAS or EPHEMERAL."""
+    """Empty, DEFAULT, MATERIALIZED or ALIAS; EPHEMERAL ones are refused."""
     default_expression: str = ""
     comment: str = ""
     note: str = ""
@@ -32,11 +32,6 @@ class Column:
     @property
     def insertable(self) -> bool:
         return self.default_kind not in ("MATERIALIZED", "ALIAS")
-
-    @property
-    def stored(self) -> bool:
-        """Whether what is inserted can be read: others are computed from an EPHEMERAL column by each insert."""
-        return self.insertable and self.default_kind != "EPHEMERAL"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """`erase` removes every stored trace of one key, touches no other, and no filling brings it back."""
 
 import json
+import os
 import random
+import socket
 from dataclasses import replace
 from typing import Any
 
@@ -13,19 +15,19 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.ports import DeadLetter, FinishedRange, RowsEdited
+from ch_sink.stream.claims import born
+from ch_sink.table.rollup import Rollup, RollupChoice
 from ch_sink.trust import one_key as procedure
 from ch_sink.trust import purge
 from ch_sink.trust.one_key import erased
 from ch_sink.trust.own_tables import OwnTables, delete_rows
 from ch_sink.trust.purge import purged
 from ch_sink.trust.subject import Subject
+from ch_sink.trust.successor import SUFFIX
 from tests.support.busy import ENGINES, feed_of
 from tests.support.hand import OWN, Event, delete, insert, row
 from tests.support.hand_commands import MARKING, each_of, final_by_default, hand, made
-from tests.support.hand_steps import (
-    EVENTS,
-    lose,
-)
+from tests.support.hand_steps import EVENTS, lose
 from tests.support.kills import Killed
 from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
@@ -200,6 +202,25 @@ def test_an_erasure_names_dead_letters_that_have_no_key(client: Client, database
     assert (it.view(), it.feed.letters) == ([(2, "b")], 1)
     remains = erased(it.subject, it.own, {"id": 1}, apply=True).remains
     assert remains[-1].startswith("1 dead letter without a Kafka key may belong to any row")
+
+
+def test_what_killed_commands_left_goes_with_the_row_and_rollups_are_named(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", [*EVENTS, delete(row(5, "e"), 150)])
+    it.read((0, 6))
+    client.command(f"CREATE TABLE {database}.t{SUFFIX} AS {database}.t")
+    shadow = f"CREATE TABLE {database}.t__ch_sink_shadow AS {database}.t COMMENT 'made by {socket.gethostname()}"
+    client.command(f"{shadow} {os.getppid()} {born(os.getppid())}'")
+    with pytest.raises(StreamFailed, match="verifying or repairing this table now"):
+        erased(it.subject, it.own, {"id": 5}, apply=True)
+    assert [r for r in it.stored() if r[0] == 5] != []
+    client.command(f"DROP TABLE {database}.t__ch_sink_shadow SYNC")
+    client.command(f"{shadow} 999999 1'")
+    rollup = Rollup(RollupChoice("by_v", ()), database, "t", "_sign", (), (), ())
+    done = erased(replace(it.subject, rollups=(rollup,)), it.own, {"id": 5}, apply=True)
+    assert any(text.startswith("by_v: rollups keep") for text in done.remains)
+    assert (
+        client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND startsWith(name, 't__')") == []
+    )
 
 
 def test_rows_of_another_stream_do_not_count_as_left_by_an_erasure(client: Client, database: str) -> None:

@@ -13,14 +13,14 @@ import pytest
 from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.model.policy import policy_of
-from ch_sink.ports import Alive
+from ch_sink.ports import Alive, Request
 from ch_sink.stream.claims import born
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.shape import Wanted
 from ch_sink.trust.successor import SUFFIX, Successor, _engine
-from ch_sink.trust.swap import Exchange
+from ch_sink.trust.swap import Exchange, held
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.choose import some
 from tests.support.endpoint import settings_for
@@ -108,6 +108,13 @@ def test_a_users_own_view_outlives_another_shape(client: Client, database: str) 
     assert [row["name"] for row in client.rows(f"DESCRIBE TABLE {database}.t_current")] == ["mine"]
 
 
+def test_a_pause_while_the_tables_are_exchanged_outlives_it(client: Client, database: str) -> None:
+    it = begun(client, database, "replacing")
+    with held(it.refill, "id", lambda _: None):
+        it.states.ask({it.feed.name: Request("pause", "someone@here", 2.0)})
+    assert it.states.read([it.feed.name])[it.feed.name].request == Request("pause", "someone@here", 2.0)
+
+
 def order_in(said: list[str]) -> list[str]:
     return [e for text in said if text.startswith("ORDER BY") for e in text.partition("-> (")[2][:-1].split(", ")]
 
@@ -167,6 +174,18 @@ def test_columns_that_the_file_names_otherwise_come_and_go(client: Client, datab
     it.read_all()
     shown = client.rows(f"SELECT * FROM {database}.t_current ORDER BY id")
     assert shown == [{"id": i, "place": "eu", "w": v} for i, v in LAST]
+
+
+def test_a_column_that_was_dropped_is_made_for_the_present_type(client: Client, database: str) -> None:
+    it = begun(client, database, "collapsing")
+    client.command(f"ALTER TABLE {database}.t DROP COLUMN v")
+    it.source = Rows([(1, "7"), (2, "8")], position(131), types={"id": "bigint", "v": "bigint"})
+    fields = (Field("v", SourceType("int64", "", optional=True)),)
+    schema = RowSchema(fields, (Field("id", SourceType("int64", "")),))
+    refill = shaped(it)
+    done = resynced(replace(refill, subject=replace(refill.subject, schema=schema)), apply=True)
+    assert done.shape == ("columns added: v",)
+    assert client.rows(f"SELECT id, v FROM {database}.t_current ORDER BY id") == [{"id": 1, "v": 7}, {"id": 2, "v": 8}]
 
 
 def test_a_job_of_the_former_file_would_fill_other_columns(client: Client, database: str) -> None:

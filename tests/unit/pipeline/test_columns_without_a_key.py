@@ -78,3 +78,14 @@ def test_rows_with_a_key_are_found_by_it() -> None:
     made = planned(None, "add_columns", key=1)
     assert made.barrier is not None
     assert [c.name for c in made.barrier.columns] == ["n"]
+
+
+@pytest.mark.parametrize("tombstones", ["auto", "ignore"])
+def test_a_null_does_not_say_which_of_its_rows_was_deleted(tombstones: str) -> None:
+    found = records((None, json.dumps({**row(1), "__op": "c"}).encode()), (None, None))
+    policy, state = policy_of(version_strategy="kafka_offset", tombstones=tombstones), State(alone=True)
+    if tombstones == "ignore":
+        assert plan(found, Target.of(TABLE, policy), Decoder(TABLE, policy), state, Ports()).counts["upserts"] == 1
+    else:
+        with pytest.raises(StreamFailed, match="a null value does not say which row it was"):
+            plan(found, Target.of(TABLE, policy), Decoder(TABLE, policy), state, Ports())

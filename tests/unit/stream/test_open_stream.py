@@ -122,7 +122,7 @@ def test_views_follow_a_table_that_was_altered_by_hand(
     make_table(client, database, "t", schema, engine=engine, policy=policy_of())
     client.command(f"ALTER TABLE {database}.t {altered}")
     table = opened(client, database, detect(client, database, "t", policy_of())).now
-    stored = {c.name: c.type for c in table.stored_columns}
+    stored = {c.name: c.type for c in table.source_columns}
     views = ["t_current", "t_history"] if engine == "append" else ["t_current"]
     for view in views:
         described = {r["name"]: r["type"] for r in client.rows(f"DESCRIBE TABLE {database}.{view}")}

@@ -118,6 +118,14 @@ def test_no_version_is_refused(engine: ClickHouse) -> None:
     assert "ReplacingMergeTree(_version)" in (caught.value.hint or "")
 
 
+def test_a_column_that_is_not_stored_is_refused(engine: ClickHouse) -> None:
+    engine.run("DROP TABLE IF EXISTS t.x SYNC")
+    columns = "id Int64, w String EPHEMERAL, n UInt64 DEFAULT length(w), s Int8"
+    engine.run(f"CREATE TABLE t.x ({columns}) ENGINE = CollapsingMergeTree(s) ORDER BY id")
+    with pytest.raises(TableError, match="EPHEMERAL column 'w'"):
+        assemble(seen(engine, "x"), policy_of())
+
+
 def test_coalescing_is_refused(engine: ClickHouse) -> None:
     row = make(engine, "CoalescingMergeTree ORDER BY id")
     with pytest.raises(TableError, match="update to null"):
