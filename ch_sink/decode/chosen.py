@@ -97,9 +97,9 @@ class ChosenColumns:
         """See Decoder.key_values."""
         return self._plain.key_values(keys, profile)
 
-    def key_forms(self, records: Records) -> list[KeyForm]:
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
         """See Decoder.key_forms."""
-        return self._plain.key_forms(records)
+        return self._plain.key_forms(keys)
 
     def _image(self, rows: pa.Table, there: pa.Array) -> pa.Table:
         """The rows with the table's columns, in its order. ``there``: which of them are rows."""

@@ -138,10 +138,10 @@ class Decoder:
         """The values of each Kafka key, which are equal for keys of one row; None for a key that cannot be read."""
         return self._keys(profile).values(keys)
 
-    def key_forms(self, records: Records) -> list[KeyForm]:
-        """How the Kafka keys are written: see `ch_sink.decode.key_forms`."""
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        """How Kafka keys are written: see `ch_sink.decode.key_forms`."""
         ignored = {*self._policy.keys.ignored} - ({ROUTED_TABLE} if self._policy.events.of_one_table else set())
-        return key_forms(records.keys, self._key_envelopes, ignored)
+        return key_forms(keys, self._key_envelopes, ignored)
 
     def _valid(self, profile: TopicProfile | None) -> TopicProfile:
         """The profile, or an empty one if it was learned with another configuration or table."""

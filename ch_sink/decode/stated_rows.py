@@ -222,9 +222,9 @@ class RowDecoder:
         del profile
         return [tuple(msgspec.json.decode(key).values()) for key in keys]
 
-    def key_forms(self, records: Records) -> list[KeyForm]:
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
         """See BatchDecoder."""
-        del records
+        del keys
         return []
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:

@@ -4,6 +4,7 @@ Kafka's producers choose a record's partition by the bytes of its key. So the Ka
 another way of writing it moves rows between partitions: another converter, schema or schema id.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from ch_sink.decode.key_forms import KeyForm
@@ -18,7 +19,7 @@ from ch_sink.sources import Source
 class ReadsKeys(Protocol):
     """See `ch_sink.pipeline.plans.BatchDecoder`."""
 
-    def key_forms(self, records: Records) -> list[KeyForm]: ...
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]: ...
 
 
 def in_one_partition(
@@ -43,7 +44,8 @@ def in_one_partition(
     needs = needs or target.needs_stored_rows(tuple(batch.key.column_names), source)
     if not needs and not target.policy.keys.ignored:
         return state, None
-    forms = decoder.key_forms(records)
+    places = batch.source_index.tolist()
+    forms = decoder.key_forms([records.keys[place] for place in places])
     if longer := next((form for form in forms if form.ignored), None):
         raise StreamFailed(
             f"the keys of {records.topic} have {', '.join(longer.ignored)}, which ignored_key_fields leaves out: "
@@ -56,7 +58,8 @@ def in_one_partition(
     if new and (state.key_forms or len(new) > 1):
         met = state.key_forms or (new.pop(0).name,)
         first = min(new, key=lambda form: form.first)
-        at = int(records.offsets[first.first]), int(records.timestamps[first.first])
+        place = places[first.first]
+        at = int(records.offsets[place]), int(records.timestamps[place])
         return state.met(key_forms=met), Barrier("key_form", at[0], key_form=first.name, timestamp=at[1])
     return state.met(key_forms=[form.name for form in new]), None
 

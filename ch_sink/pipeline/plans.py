@@ -38,8 +38,8 @@ class BatchDecoder(Protocol):
         """The values of each Kafka key, which are equal for keys of one row; None for a key that cannot be read."""
         ...
 
-    def key_forms(self, records: Records) -> list[KeyForm]:
-        """How the records' keys are written, in the order in which the forms come first."""
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        """How Kafka keys are written, in the order in which the forms come first."""
         ...
 
 

@@ -27,7 +27,7 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Claim, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since
-from ch_sink.stream.moved_keys import AddedPartitions, RewrittenKeys, expect_one_form
+from ch_sink.stream.moved_keys import AddedPartitions, RewrittenKeys
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
@@ -247,14 +247,13 @@ class Coordinator:
         began = time.time()
         results = cast(Sequence[RangeDone], (yield [self._range_task(intent) for intent in intents]))
         barriers = [done.barrier for done in results if done.barrier is not None]
-        expect_one_form({i.partition: stream.states.at(i.partition, i.start) for i in intents}, _states_of(results))
         for done in results:
             stream.states.met(done.state)
             if done.barrier is not None and done.barrier.kind == "key_form":
                 self._rewritten.hold(done.partition, done.barrier)
         truncates = sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor)
         if truncates:
-            stream.states.expect_one_epoch(_states_of(results))
+            stream.states.expect_one_epoch({done.partition: done.state for done in results})
         for barrier in truncates:
             self._truncate(barrier)
         if truncates or any(done.repeated for done in results):
@@ -354,10 +353,6 @@ class Coordinator:
             self._stream.enter(self.ports.topics.state(self.settings.topic))
             self._topic_id, self._rewritten = topic_id, RewrittenKeys()
             self._releases.look()
-
-
-def _states_of(results: Sequence[RangeDone]) -> dict[int, State]:
-    return {done.partition: done.state for done in results}
 
 
 @dataclass(slots=True)

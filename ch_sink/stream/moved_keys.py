@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.values import TopicState
-from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 
 
@@ -56,23 +55,6 @@ class RewrittenKeys:
         self.held = {p: barrier for p, barrier in self.held.items() if barrier.key_form != form}
         self._look = self._ends = None
         return form
-
-
-def expect_one_form(before: Mapping[int, State], after: Mapping[int, State]) -> None:
-    """Raises StreamFailed if partitions whose keys nothing was known of begin with keys in several forms.
-
-    Args:
-        before: partition → the state with which its range began.
-        after: partition → the state behind it.
-    """
-    first = {state.key_forms[0]: p for p, state in sorted(after.items()) if state.key_forms and not before[p].key_forms}
-    if len(first) > 1:
-        places = " and ".join(f"{form} in partition {p}" for form, p in sorted(first.items()))
-        raise StreamFailed(
-            f"the topic's partitions begin with keys that are written in different ways ({places}): keys have moved "
-            "between partitions, and nothing tells which changes are older",
-            hint="Let a new snapshot fill the table under a new stream name, with start: latest.",
-        )
 
 
 @dataclass(slots=True)

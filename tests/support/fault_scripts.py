@@ -170,8 +170,8 @@ class Remembering:
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
         return self.inner.key_values(keys, profile)
 
-    def key_forms(self, records: Records) -> list[KeyForm]:
-        return self.inner.key_forms(records)
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        return self.inner.key_forms(keys)
 
 
 @lru_cache(maxsize=32)

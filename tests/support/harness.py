@@ -43,7 +43,7 @@ class PlainDecoder:
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
         raise NotImplementedError
 
-    def key_forms(self, records: Records) -> list[KeyForm]:
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
         return [KeyForm("JSON without schema", 0)]
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:

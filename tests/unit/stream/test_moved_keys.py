@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from tests.support.hand import Event, postgres
 from tests.support.memory_fed import MemoryFed
@@ -63,17 +62,6 @@ def test_a_partition_that_waits_does_not_hold_up_others() -> None:
     assert fed.runner.coordinator.withheld == 1
     polled(fed)
     assert fed.view() == {1: "b", 5: "e", 6: "f"}
-
-
-def test_partitions_that_begin_with_keys_in_different_forms_are_refused() -> None:
-    fed = MemoryFed("collapsing")
-    fed.send(0, change("c", 1, "a", 100))
-    fed.send(1, change("u", 1, "b", 200, schema=True))
-    with pytest.raises(
-        StreamFailed, match=r"JSON with schema \w+ in partition 1 and JSON without schema in partition 0"
-    ):
-        fed.poll()
-    assert fed.stream.ledger.totals() == [] or all(t.next_offset == 0 for t in fed.stream.ledger.totals())
 
 
 def test_positions_order_changes_that_need_no_stored_row() -> None:
