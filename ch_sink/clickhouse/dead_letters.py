@@ -110,12 +110,10 @@ class ClickHouseDeadLetters:
         )
         return [int(r["offset"]) for r in found]
 
-    def places(self, kind: str) -> set[tuple[int, int]]:
-        """Partition and offset of all dead letters of a kind, also of those settled since. Raises ClickHouseError."""
+    def places(self) -> set[tuple[int, int]]:
+        """Partition and offset of all dead letters but those applied since. Raises ClickHouseError."""
         found = self._stored.rows(
-            f"SELECT partition, offset FROM $table FINAL WHERE {_MINE} AND kind = {{kind:String}}",
-            **self._named,
-            kind=kind,
+            f"SELECT partition, offset FROM $table FINAL WHERE {_MINE} AND outcome != 'applied'", **self._named
         )
         return {(int(r["partition"]), int(r["offset"])) for r in found}
 

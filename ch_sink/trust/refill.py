@@ -27,7 +27,7 @@ from ch_sink.trust.load import SnapshotColumn, every_column, expect_unique, load
 from ch_sink.trust.own_tables import mark_of
 from ch_sink.trust.shape import Shape, Wanted, shape_of
 from ch_sink.trust.sides import KEY, ROW, TIMES, Side
-from ch_sink.trust.subject import Subject, filled_columns
+from ch_sink.trust.subject import Subject, expect_witness, filled_columns
 from ch_sink.trust.successor import Successor
 
 NEW_SNAPSHOT = "Otherwise empty the table, delete the topic, and let the connector take a new snapshot."
@@ -289,31 +289,15 @@ def new_run() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def expect_good_records(refill: Refill, fold: Fold, below: Mapping[int, int]) -> None:
-    """Raises StreamFailed if the new table lacks a change that the stream has, or would have.
-
-    ``below``: partition → offset; below it, records that cannot be read are the stream's own dead letters.
-    """
-    lost = fold.unresolved()
-    if lost and refill.subject.unresolved is not None:
-        known = refill.subject.unresolved(fold.topic_id)
-        lost = [letter for letter in lost if (letter.partition, letter.offset) not in known]
+def expect_good_records(refill: Refill, fold: Fold) -> None:
+    """Raises StreamFailed if the new table lacks a change that the stream has, or would have."""
+    expect_witness(refill.subject, fold)
+    known = refill.subject.not_applied(fold.topic_id)
+    lost = [letter for letter in fold.unresolved() if (letter.partition, letter.offset) not in known]
     if lost:
         first = min(lost, key=lambda letter: (letter.partition, letter.offset))
         raise StreamFailed(
             f"the new table lacks {counted(len(lost), 'row')}: the change at offset {first.offset} of partition "
             f"{first.partition} leaves out a value, and the row that has it was deleted before the source was read",
             hint="Let the stream read the topic to its end, and run `ch_sink resync` again: it begins behind that.",
-        )
-    bad = [
-        letter
-        for letter in fold.letters.stored.values()
-        if letter.kind != "unresolved" and letter.offset >= below.get(letter.partition, 0)
-    ]
-    if bad:
-        first = min(bad, key=lambda letter: (letter.partition, letter.offset))
-        raise StreamFailed(
-            f"{counted(len(bad), 'record')} of the topic cannot be applied, first that at offset {first.offset} of "
-            f"partition {first.partition}: {first.reason}",
-            hint="Let `ch_sink run` read them first, which makes them dead letters, or correct the configuration.",
         )

@@ -14,6 +14,7 @@ from ch_sink.table.ddl import Statement, listed, made_engine, note_types, row_po
 from ch_sink.table.engine_full import EngineClause, parse_engine, settings_sql
 from ch_sink.table.evolve import addition, as_column, choice_of
 from ch_sink.table.model import TargetTable
+from ch_sink.table.rollup_plan import expect_rollups
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns, system_plans
 from ch_sink.trust.subject import Subject
 from ch_sink.types.chtype import parse_type
@@ -63,7 +64,7 @@ class Shape:
 def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | None:
     """The shape that the file states; None if the live table, which has this engine clause, has it.
 
-    Raises StreamFailed if the live table's rows cannot be stored in that shape, TableError.
+    Raises StreamFailed if the live table's rows cannot be stored in that shape, TableError if its rollups cannot be.
     """
     wanted = replace(wanted, spec=_as_the_server_writes_it(subject.client, wanted.spec))
     live, spec, stated = subject.table, wanted.spec, wanted.stated
@@ -92,6 +93,8 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
         changes = (*changes, f"columns added: {', '.join(own)}")
     if not changes:
         return None
+    _expect_one_key(live, clause)
+    expect_rollups(planned, [rollup.choice for rollup in subject.rollups], subject.settings.policy.columns)
     clause = replace(clause, settings=_settings(clause, wanted))
     _expect_columns(planned, live, nullable=clause.setting("allow_nullable_key") == "1")
     names = {c.name for c in live.columns}
@@ -122,6 +125,15 @@ def differences_of_shape(table: TargetTable, live: TargetTable) -> tuple[str, ..
             said.append(f"columns {what}: {', '.join(sorted(names))}")
     both = [name for name in theirs if name in mine and mine[name] != theirs[name]]
     return (*said, *(f"column {name}: {theirs[name]} -> {mine[name]}" for name in both))
+
+
+def _expect_one_key(live: TargetTable, clause: EngineClause) -> None:
+    """Raises StreamFailed if the file does not say what becomes of a clause."""
+    if own := [name for name, text in (("PRIMARY KEY", clause.primary_key), ("SAMPLE BY", clause.sample_by)) if text]:
+        raise StreamFailed(
+            f"{live.qualified} was created with {own[0]}, which the file does not state: another shape would lose it",
+            hint="Create a table of the new shape by hand, and fill it with `ch_sink resync CONFIG --into TABLE`.",
+        )
 
 
 def _expect_same_versions(live: TargetTable) -> None:
@@ -219,9 +231,7 @@ def _engine(clause: EngineClause, choice: EngineChoice | None, order: Sequence[s
     parts = [
         f"{name}({', '.join(arguments)})",
         f"PARTITION BY {clause.partition_by}" if clause.partition_by else "",
-        f"PRIMARY KEY {clause.primary_key}" if clause.primary_key and not order else "",
         f"ORDER BY ({', '.join(order)})" if order else f"ORDER BY {clause.order_by or 'tuple()'}",
-        f"SAMPLE BY {clause.sample_by}" if clause.sample_by and not order else "",
         f"TTL {clause.ttl}" if clause.ttl else "",
         settings_sql(clause.settings),
     ]

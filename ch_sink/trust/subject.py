@@ -6,13 +6,14 @@ from typing import Literal
 
 from ch_sink.clickhouse import Client
 from ch_sink.errors import AccessDenied, ClickHouseError, StreamFailed, TableError
+from ch_sink.model.counts import counted
 from ch_sink.order import State
-from ch_sink.ports import Handover, Ledger, TopicFacts
+from ch_sink.ports import Handover, Ledger, RowsEdited, TopicFacts
 from ch_sink.snapshot import SourceReader
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import Rollup
-from ch_sink.trust.fold import MakeDecoder
+from ch_sink.trust.fold import Fold, MakeDecoder
 from ch_sink.trust.topic import Check, Reached, TopicReader, never_stops, reached
 from ch_sink.types.build import is_constant
 from ch_sink.types.column import Column
@@ -46,9 +47,9 @@ class Subject:
     """Called between batches of rows, and while a command waits."""
     handover: Callable[[TargetTable], Handover] | None = None
     """Gives what the stream has kept of rows that changed their key, as a table's columns hold it."""
-    unresolved: Callable[[str], Set[tuple[int, int]]] | None = None
-    """By a topic's id: partition and offset of its records whose values the stream did not know, or waits for."""
-
+    failed: Callable[[str], Set[tuple[int, int]]] = lambda _: frozenset()
+    """By a topic's id: partition and offset of the stream's dead letters that were not applied since, and of its
+    waiting changes."""
     rollups: tuple[Rollup, ...] = ()
     """The rollups that the stream keeps beside the table."""
     still_alone: Check = never_stops
@@ -62,6 +63,11 @@ class Subject:
     def declared(self) -> RowSchema | None:
         """The row type, if events state it."""
         return self.schema if self.schema is not None and not self.schema.inferred else None
+
+    def not_applied(self, topic_id: str) -> Set[tuple[int, int]]:
+        """Partition and offset of the records that the table does not show: failed, waiting, or of an erased key."""
+        edits = [fact for fact in self.ledger.facts(RowsEdited) if fact.topic_id == topic_id]
+        return self.failed(topic_id) | {(edit.partition, offset) for edit in edits for offset in edit.skip}
 
     def reached(self, topic_id: str) -> Reached:
         """How far the stream has come in this topic."""
@@ -142,3 +148,20 @@ def expect_condition(subject: Subject, condition: str) -> None:
             f"--where {condition} is not a condition over {table}: {error}",
             hint=f"Write SQL over its columns: {', '.join(column.name for column in subject.columns)}.",
         ) from None
+
+
+def expect_witness(subject: Subject, fold: Fold) -> None:
+    """Raises StreamFailed if the fold lacks a change that the stream has applied, or would apply.
+
+    Such a topic says nothing of the table: it would call the stream's own rows wrong.
+    """
+    known = subject.not_applied(fold.topic_id)
+    lost = [one for at, one in sorted(fold.letters.stored.items()) if one.kind != "unresolved" and at not in known]
+    if lost:
+        raise StreamFailed(
+            f"{counted(len(lost), 'record')} of the topic cannot be applied, and {'is' if len(lost) == 1 else 'are'} "
+            f"not among the dead letters of {subject.settings.name!r}: first that at offset {lost[0].offset} of "
+            f"partition {lost[0].partition}: {lost[0].reason}",
+            hint="The stream has applied what it has read: restore the schema, the setting or the column's type that "
+            "it had, or use --against source. What it has not read becomes dead letters by `ch_sink run`.",
+        )

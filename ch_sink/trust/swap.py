@@ -224,7 +224,7 @@ def exchanged(refill: Refill, new: NewTable, way: Way, facts: Mapping[int, Table
         if way.known is not None:
             expect_empty(refill, topic_id)
         fold.to(applied)
-        expect_good_records(refill, fold, applied)
+        expect_good_records(refill, fold)
         resolved = _no_longer_waiting(refill, fold, topic_id)
         _expect_same_shape(refill)
         top = new.top()

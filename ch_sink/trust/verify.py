@@ -31,7 +31,7 @@ from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import shadow_of, shadow_tables, staying
 from ch_sink.trust.sides import KEY, Side
 from ch_sink.trust.source_rows import read_source
-from ch_sink.trust.subject import Options, Subject, chosen_columns, expect_condition, states_at
+from ch_sink.trust.subject import Options, Subject, chosen_columns, expect_condition, expect_witness, states_at
 from ch_sink.trust.topic import offsets_behind
 from ch_sink.types.build import default_sql
 from ch_sink.types.column import Column
@@ -89,6 +89,8 @@ class Comparison:
         self._begin()
         columns = self._read_source() if self.from_source else self._begin_topic()
         self.fold.to(self.reached)
+        if not self.from_source:
+            expect_witness(self.subject, self.fold)
         self._differences(*columns)
         self.say("comparing checksums")
         totals = self.differences.totals()
@@ -198,11 +200,11 @@ class Comparison:
         """The result, once no further row can be judged."""
         subject, options, differences = self.subject, self.options, self.differences
         unknown = without_history(differences, FOUND, self.beyond)
-        if not self.from_source and subject.unresolved is not None and differences.count(FOUND):
+        if not self.from_source and differences.count(FOUND):
             # A compacted topic begins with offset 0, whatever it has lost.
             waiting = {(p, offset) for p, offsets in self.fold.waiting().items() for offset in offsets}
             unresolved = self.fold.letters.of_kind("unresolved") | waiting
-            _expect_whole(unresolved and unresolved - subject.unresolved(self.topic.topic_id))
+            _expect_whole(unresolved and unresolved - subject.not_applied(self.topic.topic_id))
         if _ignores_deletes(subject):
             differences.drop(FOUND, "kind = 'extra' AND source_version != ''")
         report = Report.of(

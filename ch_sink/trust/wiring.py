@@ -81,16 +81,16 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
         " AND ".join(f"{quote(name)} = {sql}" for name, sql in policy.columns.add if name in policy.columns.source),
         check,
         partial(handover_of, config, client),
-        lambda topic_id: _unresolved(config, client, topic_id),
+        lambda topic_id: _failed(config, client, topic_id),
         planned_rollups(client, table, config.rollup_choices(), policy.columns),
     )
 
 
-def _unresolved(config: Config, client: Client, topic_id: str) -> set[tuple[int, int]]:
-    """Partition and offset of the records whose values the stream did not know, or waits for."""
+def _failed(config: Config, client: Client, topic_id: str) -> set[tuple[int, int]]:
+    """Partition and offset of the stream's dead letters that were not applied since, and of its waiting changes."""
     pending = pending_of(config, client)
     waiting = {(p, r.offset) for own, p in pending.places() if own == topic_id for r in pending.open(topic_id, p)}
-    return waiting | dead_letters_of(config, client, topic_id).places("unresolved")
+    return waiting | dead_letters_of(config, client, topic_id).places()
 
 
 def refill_of(config: Config, patience: float, check: Check = never_stops, still_alone: Check = never_stops) -> Refill:

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import pytest
 
 from ch_sink.clickhouse import Client, detect
-from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.errors import ChSinkError, StreamFailed, TableError
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import Alive, Request
 from ch_sink.stream.claims import born
+from ch_sink.table.rollup import Rollup, RollupChoice
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
@@ -113,6 +114,32 @@ def test_a_pause_while_the_tables_are_exchanged_outlives_it(client: Client, data
     with held(it.refill, "id", lambda _: None):
         it.states.ask({it.feed.name: Request("pause", "someone@here", 2.0)})
     assert it.states.read([it.feed.name])[it.feed.name].request == Request("pause", "someone@here", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("choices", "why"),
+    [
+        ({"engine": EngineChoice.APPEND}, "stores differences"),
+        ({"ttl": "toDate('2099-01-01')"}, "its TTL removes rows"),
+    ],
+)
+def test_a_shape_in_which_rollups_cannot_be_kept_is_refused_before_it_is_filled(
+    client: Client, database: str, choices: dict[str, Any], why: str
+) -> None:
+    refill = shaped(begun(client, database, "collapsing"), **choices)
+    rollup = Rollup(RollupChoice("by_v", (("v", "v"),)), database, "t", "_sign", (), (), ())
+    with pytest.raises(TableError, match=why):
+        resynced(replace(refill, subject=replace(refill.subject, rollups=(rollup,))), apply=False)
+
+
+def test_a_key_of_which_the_file_says_nothing_is_not_lost(client: Client, database: str) -> None:
+    order = "PRIMARY KEY id ORDER BY (id, v)"
+    it = made(client, database, OWN["replacing"], policy_of(), [EVENTS[:4]], order)
+    it.read((0, 4))
+    assert resynced(shaped(it), apply=True, against="topic").shape == ()
+    with pytest.raises(StreamFailed, match="created with PRIMARY KEY") as caught:
+        resynced(shaped(it, partition_by="id % 2"), apply=False, against="topic")
+    assert "--into" in str(caught.value.hint)
 
 
 def order_in(said: list[str]) -> list[str]:

@@ -49,7 +49,7 @@ REFUSED = {
 POLICIES: dict[str, dict[str, Any]] = {
     "auto": {}, "offsets": {"version_strategy": "kafka_offset"}, "letters": {"on_bad_record": "dead_letter"},
     "shared": {"add": (("place", "'eu'"),), "source_columns": ("place",)}, "truncates": {"truncate": "apply"},
-    "unkeyed": {"key_columns": ("id",)},
+    "unkeyed": {"key_columns": ("id",)}, "clamp": {"out_of_range": "clamp"},
 }  # fmt: skip
 PLAIN: dict[str, Callable[[Hand], None]] = {
     "forget": forget, "empty": empty, "backup": backup, "restore": restore, "widen": widen,

@@ -77,7 +77,7 @@ class Hand:
             source=opened,
             handover=lambda t: ClickHouseHandover(self.client, self.database, "ch_sink_handover", feed.name, t),
             condition=self.condition,
-            unresolved=lambda _: feed.letters_of.places("unresolved") | self._waiting,
+            failed=lambda _: feed.letters_of.places() | self._waiting,
         )  # fmt: skip
 
     @property

@@ -138,7 +138,7 @@ class Stand:
             self.book,
             source=lambda: SourceRows(self.shop, self.proves),
             handover=lambda t: ClickHouseHandover(self.client, self.database, "ch_sink_handover", self.name, t),
-            unresolved=lambda topic: self.letters.places("unresolved") | {
+            failed=lambda topic: self.letters.places() | {
                 (p, r.offset) for own, p in self.pending.places() if own == topic for r in self.pending.open(topic, p)
             },
         )  # fmt: skip
