@@ -14,7 +14,7 @@ from ch_sink.model.counts import counted
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
-    from ch_sink.ports import StoredLetter
+    from ch_sink.ports import DeadLetter, StoredLetter
     from ch_sink.wiring.letters import Letters
 
 dead_letters = typer.Typer(no_args_is_help=True, help="List, show, retry or drop records that could not be applied.")
@@ -118,29 +118,41 @@ def drop(
 
     Their records stay in the table, marked as dropped.
     """
+    from ch_sink.trust.alone import alone
+    from ch_sink.wiring.letters import Letters
+
     out = Output(as_json=as_json)
     streams: list[dict[str, Any]] = []
     places = {_place(text) for text in at or ()}
-    for config, letters in _each(out, configs, only, overrides):
-        chosen = {
-            topic_id: [
-                s.letter
-                for s in found
-                if kind in (None, s.letter.kind) and (not places or (s.letter.partition, s.letter.offset) in places)
-            ]
-            for topic_id, found in letters.open(whole=False).items()
-        }
-        found = {(letter.partition, letter.offset) for some in chosen.values() for letter in some}
-        if lacking := sorted(places - found):
-            raise ConfigError(
-                f"stream {config.stream_name!r} has no open dead letter at {lacking[0][0]}:{lacking[0][1]}",
-                hint="List the open ones with `ch_sink dead-letters list CONFIG`, and choose one stream with --only.",
-            )
-        letters.drop(chosen)
-        dropped = sum(map(len, chosen.values()))
+    found = [(c, _chosen(c, letters, kind, places)) for c, letters in _each(out, configs, only, overrides)]
+    for config, _ in found:  # all streams have such letters: one that lacks them has ended the command
+        with Letters.of(config) as letters, alone(config, "dead-letters drop", apply=True):
+            letters.drop(open_now := _chosen(config, letters, kind, places))
+        dropped = sum(map(len, open_now.values()))
         streams.append({**_named(config), "dropped": dropped})
         out.say(f"{config.stream_name}: {counted(dropped, 'dead letter')} dropped")
     out.document({"streams": streams})
+
+
+def _chosen(
+    config: "Config", letters: "Letters", kind: str | None, places: set[tuple[int, int]]
+) -> "dict[str, list[DeadLetter]]":
+    """Topic → its open letters of this kind and at these places. Raises ConfigError for a place that has none."""
+    chosen = {
+        topic_id: [
+            s.letter
+            for s in found
+            if kind in (None, s.letter.kind) and (not places or (s.letter.partition, s.letter.offset) in places)
+        ]
+        for topic_id, found in letters.open(whole=False).items()
+    }
+    found = {(letter.partition, letter.offset) for some in chosen.values() for letter in some}
+    if lacking := sorted(places - found):
+        raise ConfigError(
+            f"stream {config.stream_name!r} has no open dead letter at {lacking[0][0]}:{lacking[0][1]}",
+            hint="List the open ones with `ch_sink dead-letters list CONFIG`, and choose one stream with --only.",
+        )
+    return chosen
 
 
 def _place(text: str) -> tuple[int, int]:

@@ -105,38 +105,28 @@ def _run(
 
     Raises ChSinkError; after the other streams are done, if one was left out.
     """
-    from ch_sink.table.ddl import Statement, script
+    from ch_sink.table.ddl import script
 
     several = len(configs) > 1
-    planned: list[tuple[Config, InitPlan, Client | None]] = []
+    planned: list[tuple[Config, _Looked, InitPlan]] = []
     failed: dict[str, ChSinkError] = {}
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(configs)))) as pool:
         looks = [(config, pool.submit(_look, config)) for config in configs]
         for config, look in looks:
             try:
-                planned.append((config, *_plan(out, config, look.result(), apply=apply, several=several)))
+                looked = look.result()
+                planned.append((config, looked, _plan(out, config, looked, apply=apply, several=several)))
             except ChSinkError as error:
                 if isinstance(error, (ClickHouseError, ConfigError, BrokerUnavailable)) or not found(config):
                     raise error.about(config.stream_name) if several else error from None
                 failed[config.stream_name] = error.of_one_topic(config.kafka.topic)
-    if not apply:
+    if apply:
+        failed |= _apply(out, planned, quiet=quiet)
+    else:
         # Streams of one database share the sink's own tables.
-        out.sql(script(list(dict.fromkeys(statement for _, plan, _ in planned for statement in plan.statements))))
+        out.sql(script(list(dict.fromkeys(statement for *_, plan in planned for statement in plan.statements))))
         if out.interactive:
             out.note("nothing was changed; add --apply to run these statements")
-    else:
-        done: set[tuple[str, Statement]] = set()
-        for config, plan, client in planned:
-            assert client is not None
-            try:
-                server = config.clickhouse.url
-                left = tuple(s for s in plan.statements if (server, s) not in done)
-                apply_plan(out, client, replace(plan, statements=left), quiet=quiet)
-                done |= {(server, s) for s in left}
-            except ClickHouseError as error:
-                if error.temporary or not several:
-                    raise
-                failed[config.stream_name] = error
     if len(failed) == 1:
         [(stream, only)] = failed.items()
         raise only.about(stream) if several else only
@@ -151,6 +141,37 @@ class _Looked:
     seen: "Sampled"
     client: "Client | None"
     trouble: ClickHouseError | None
+
+
+def _apply(
+    out: Output, planned: "Sequence[tuple[Config, _Looked, InitPlan]]", *, quiet: bool
+) -> "dict[str, ChSinkError]":
+    """Run the plans, anew planned where an earlier one was for the same table; returns the streams left out, and why.
+
+    Raises ChSinkError: a server does not answer.
+    """
+    from ch_sink.discovery.init_plan import plan_init
+    from ch_sink.table.ddl import Statement
+
+    failed: dict[str, ChSinkError] = {}
+    done: set[tuple[str, Statement]] = set()
+    tables: set[tuple[str, str, str]] = set()
+    for config, looked, plan in planned:
+        client, server = looked.client, config.clickhouse.url
+        assert client is not None
+        table = server, config.clickhouse.database, config.clickhouse.table
+        try:
+            if table in tables:
+                plan = plan_init(config, looked.seen, client)
+            tables.add(table)
+            left = tuple(s for s in plan.statements if (server, s) not in done)
+            apply_plan(out, client, replace(plan, statements=left), quiet=quiet)
+            done |= {(server, s) for s in left}
+        except ChSinkError as error:
+            if error.temporary:
+                raise
+            failed[config.stream_name] = error
+    return failed
 
 
 def _look(config: "Config") -> _Looked:
@@ -170,10 +191,8 @@ def _look(config: "Config") -> _Looked:
         return _Looked(look_into(config, offsets.state(config.kafka.topic), years), client, trouble)
 
 
-def _plan(
-    out: Output, config: "Config", looked: _Looked, *, apply: bool, several: bool
-) -> "tuple[InitPlan, Client | None]":
-    """The plan of a stream, and the server on which it runs: without ``apply`` there may be none."""
+def _plan(out: Output, config: "Config", looked: _Looked, *, apply: bool, several: bool) -> "InitPlan":
+    """The plan of a stream. Without ``apply`` there may be no server."""
     trouble = looked.trouble
     if trouble is not None and not apply:
         out.warn(f"{trouble}; the statements assume that the table does not exist yet")
@@ -181,7 +200,7 @@ def _plan(
     plan = plan_one(out, config, looked.seen, looked.client, place=place)
     if trouble is not None and apply:
         raise trouble
-    return plan, looked.client
+    return plan
 
 
 def plan_one(

@@ -23,7 +23,7 @@ from ch_sink.table.ddl import Statement, own_rows, truncate_statement, views_of
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.table.views import CURRENT, MOMENTS, Shown, stale
+from ch_sink.table.views import CURRENT, MOMENTS, Shown, name_taken, stale
 from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import TypeChoices
@@ -130,6 +130,7 @@ class ClickHouseTableAdmin:
         Another stream may add them at the same time: the first one decides the column's type.
 
         Raises:
+            TableError: a table has the name of a view.
             ClickHouseError, AccessDenied: the server refuses.
             StreamFailed: the server confirms the change, but the columns are still missing.
         """
@@ -190,6 +191,8 @@ class ClickHouseTableAdmin:
             if not stated and table.engine.family is Family.MERGE_TREE:
                 kept = {}
             wanted = views_of(table, stated[0] if stated else (), self.cluster)
+            if taken := name_taken(shown, [statement.name for statement in wanted]):
+                raise taken
             old = [s for s in wanted if s.name in kept and stale(kept[s.name], table, s.sql)]
             if not old or old == recreated:
                 return sorted(shown.keys() & {s.name for s in wanted} - kept.keys())
@@ -263,12 +266,14 @@ def shown_views(client: Client, database: str, names: Sequence[str]) -> dict[str
 
 
 def without_foreign(client: Client, statements: Iterable[Statement]) -> tuple[list[Statement], list[str]]:
-    """The statements without those of views whose name somebody else has taken, and these names.
+    """The statements without those of views whose name a view of somebody else has, and these names.
 
-    Raises ClickHouseError.
+    Raises TableError if a table has such a name, ClickHouseError.
     """
     statements = list(statements)
     names = [s.name for s in statements if s.kind == "view"]
     shown = shown_views(client, statements[0].database, names) if names else {}
+    if taken := name_taken(shown, names):
+        raise taken
     foreign = [name for name, view in shown.items() if not view.kept]
     return [s for s in statements if s.kind != "view" or s.name not in foreign], foreign

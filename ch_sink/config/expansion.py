@@ -7,6 +7,7 @@ from ch_sink.config.job import Job
 from ch_sink.config.model import Config
 from ch_sink.errors import ChSinkError, ConfigError
 from ch_sink.model.values import SourceTable
+from ch_sink.table.views import CURRENT, MOMENTS
 
 Look = Callable[[Config, str], Collection[SourceTable]]
 """The source tables of a topic's events, a nameless one for events that state none; nothing if it holds no event.
@@ -178,6 +179,7 @@ def _without_clashes(
         other = by_name.get(config.stream_name)
         group = config.kafka.bootstrap, config.kafka.topic, config.consumer_group
         error = _same_name(other, found) if other is not None else _clash(found, sharing)
+        error = error or _named_like_a_view(found, by_table)
         if error is None and group in by_group:
             error = _same_group(by_group[group], config)
         if error is not None:
@@ -217,6 +219,24 @@ def _same_group(first: Config, second: Config) -> ConfigError:
         f"group, {second.consumer_group}",
         hint="Leave kafka.group.id out, or give each stream its own.",
     )
+
+
+def _named_like_a_view(found: _Found, by_table: Mapping[tuple[str, str, str], Sequence[_Found]]) -> ConfigError | None:
+    """Why a stream cannot have its table beside those of others: one would have the name of a view of another."""
+    place = found.config.clickhouse
+    for end in (CURRENT, *MOMENTS):
+        pairs = [(found, other) for other in by_table.get((place.url, place.database, place.table + end), ())]
+        if (table := place.table.removesuffix(end)) != place.table:
+            pairs += [(other, found) for other in by_table.get((place.url, place.database, table), ())]
+        for viewed, named in pairs:
+            if end == CURRENT or viewed.config.engine == "append":
+                return ConfigError(
+                    f"{place.database}.{named.config.clickhouse.table}, the table of topic {named.config.kafka.topic}, "
+                    f"has the name of a view of {viewed.config.clickhouse.table}, the table of topic "
+                    f"{viewed.config.kafka.topic}",
+                    hint="Give one of the tables another name, by an exception under `tables:`.",
+                )
+    return None
 
 
 def _clash(found: _Found, sharing: Sequence[_Found]) -> ConfigError | None:

@@ -304,6 +304,16 @@ class FlattenedSection(Section):
     columns: Words = ()
     """Added fields for which ``init`` creates columns."""
 
+    @field_validator("fields_prefix")
+    @classmethod
+    def _distinguishing(cls, prefix: str) -> str:
+        if not prefix:
+            raise ValueError(
+                "without a prefix, added fields cannot be told from columns of these names: give the transformation an "
+                "add.fields.prefix, or add headers instead (add.headers)"
+            )
+        return prefix
+
 
 class ErrorsSection(Section):
     """How many records may become dead letters before the stream stops. Without a limit it never does."""

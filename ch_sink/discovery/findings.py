@@ -39,7 +39,7 @@ from ch_sink.table.evolve import adding_by_hand, diff, unfilled
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.fits import type_findings
 from ch_sink.table.model import TargetTable
-from ch_sink.table.views import stale
+from ch_sink.table.views import name_taken, stale
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import quote
 
@@ -269,6 +269,9 @@ def _views(config: Config, client: Client, key: tuple[str, ...], table: TargetTa
     """Views that lack, wrap or hide values, or that somebody else has made."""
     wanted = views_of(table, key, table_spec(config).cluster)
     shown = shown_views(client, table.database, [view.name for view in wanted])
+    if taken := name_taken(shown, [view.name for view in wanted]):
+        yield Finding("fail", "view", str(taken), taken.hint)
+        return
     for view in wanted:
         where, found = f"{quote(table.database)}.{quote(view.name)}", shown.get(view.name)
         if found is None:

@@ -134,7 +134,7 @@ def _lacking_views(table: TargetTable) -> Iterator[str]:
             f"{table.qualified} has no column {SOURCE_TIME}, and the times of its rows are not known: it gets no views "
             f"{table.name}_at and {table.name}_history. `ch_sink resync CONFIG` fills a table that has them"
         )
-    elif own := [column.name for column in table.source_columns if column.name in LIFE]:
+    elif own := [column.name for column in table.shown_columns if column.name in LIFE]:
         yield f"{table.name}_history is left out: the source has a column {own[0]} of its own"
 
 

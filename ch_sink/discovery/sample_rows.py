@@ -28,7 +28,7 @@ def enveloped(
     A value is a flattened row if it is not an envelope and has a key field (names in ``key``), an added field, or a
     schema that Debezium names as a row's. Added fields are dropped, except those in ``policy.meta_columns``.
     """
-    forms, added = Forms(key, policy), Added(policy.fields_prefix, policy.meta_columns)
+    forms, added = Forms(key, policy), Added(policy.fields_prefix)
     framings: dict[Framed, Framed] = {}
     out: list[tuple[Framed, bytes]] = []
     for framed, payload in values:
@@ -50,7 +50,7 @@ def deletes_announced(
 
     ``nulls``: how many records have a key and no value.
     """
-    forms, added = Forms(key, policy), Added(policy.fields_prefix, policy.meta_columns)
+    forms, added = Forms(key, policy), Added(policy.fields_prefix)
     rows = [row for framed, payload in values if (row := _row(framed, payload, forms, added, frozenset(key), policy))]
     if not rows:
         return ""

@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -211,10 +212,18 @@ class LocalKafka:
         return path
 
     def _format(self, java: Path, classpath: str, properties: Path) -> None:
-        if (self.folder / "topics" / "meta.properties").exists():
+        topics = self.folder / "topics"
+        if (topics / "meta.properties").exists():
             return
         # The letter in front keeps the id from beginning with "-", which the tool takes for an option.
         cluster_id = "C" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+        # What the tool writes besides the ids, the levels of Kafka's features, is kept: a second of each further start.
+        kept = kafka_jars(java) / "bootstrap.checkpoint"
+        if kept.is_file():
+            topics.mkdir(exist_ok=True)
+            shutil.copyfile(kept, topics / kept.name)
+            (topics / "meta.properties").write_text(f"version=1\ncluster.id={cluster_id}\nnode.id=1\n")
+            return
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
         ran = subprocess.run(
             [str(java), *_QUICK, "-cp", classpath, *tool],
@@ -226,6 +235,8 @@ class LocalKafka:
         if ran.returncode != 0:
             last = (ran.stdout + ran.stderr).strip().splitlines()[-1:]
             raise BrokerUnavailable(f"the broker's folder could not be formatted: {' '.join(last)}")
+        with suppress(OSError):  # a cache that others have filled need not be writable
+            shutil.copyfile(topics / kept.name, kept.with_name(f".{kept.name}-{os.getpid()}")).replace(kept)
 
     def _answers(self) -> bool:
         admin: AdminClient | None = None

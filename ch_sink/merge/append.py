@@ -14,7 +14,7 @@ import pyarrow as pa
 from ch_sink.errors import StreamFailed
 from ch_sink.merge.resolved import Merged, Pool, Resolved, rows_at, rows_of
 from ch_sink.model.change import ChangeBatch, Op, Records
-from ch_sink.order import Layout, Sequenced, Words
+from ch_sink.order import COUNT_AGAIN, Layout, Sequenced, Words
 from ch_sink.order.version import to_int, to_words
 from ch_sink.table.model import SOURCE_TIME, TargetTable
 
@@ -104,9 +104,7 @@ def count_once(batch: ChangeBatch, order: Sequenced, counted: Mapping[str, int])
             raise StreamFailed(
                 f"the event at offset {int(batch.offset[i])} is a row of another snapshot of source {name!r}: without "
                 "a key, nothing tells whether the table has the row already",
-                hint="Drop the table and the topic, set another `stream`, and let the connector take its whole "
-                "snapshot again before `ch_sink init` and `run`; or set key_columns, if some columns are unique in the "
-                "source.",
+                hint=COUNT_AGAIN,
             )
         after[name] = position
     return after

@@ -8,8 +8,9 @@ Where versions hold Kafka offsets, the offset alone orders the changes. Position
 can be swapped, which changes belong to one transaction and which are re-deliveries (``follow``).
 
 An event *at* the highest position is applied, with one exception: where inner positions are unique (PostgreSQL's
-``lsn``) and step back, a proved re-delivery is skipped there too. Otherwise a stretch that begins in mid-transaction,
-or with records that state no commit position, would be applied a second time to rows that have changed since.
+``lsn``) and step back, or every change counts, a proved re-delivery is skipped there too. Otherwise a stretch that
+begins in mid-transaction, or with records that state no commit position, would be applied a second time to rows that
+have changed since.
 """
 
 from collections.abc import Callable, Collection
@@ -21,7 +22,8 @@ import numpy.typing as npt
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BackwardStep, ChangeBatch, Floor, Loaded, Op, Records
 from ch_sink.model.policy import VersionPolicy
-from ch_sink.order.positions import BackwardOrder, Seen, Work, forward
+from ch_sink.order.positions import BackwardOrder, Work, forward
+from ch_sink.order.redelivery import Seen
 from ch_sink.order.state import Sequenced, SourceState, State, Trace
 from ch_sink.order.version import Layout, Words, to_int
 from ch_sink.ports import History
@@ -41,8 +43,8 @@ class Rules:
     """The inner position (PostgreSQL's ``lsn``) is unique and rises within a transaction."""
     inner_is_log: bool = False
     """Positions of loaded rows compare with inner positions; else with commit positions."""
-    drop_repeats: bool = False
-    """An event at the highest position that repeats one seen there is skipped, too (append mode)."""
+    counts: bool = False
+    """Each change is a row of its own (append mode), so one that is sent again must not be applied again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def sequence(
     """Versions for every event, and which events are re-deliveries."""
     if rules.strategy == "stated":
         return _stated(batch, state, rules)
-    work = Work(batch, records, rules.unique_inner, rules.drop_repeats, trace)
+    work = Work(batch, records, rules.unique_inner, rules.counts, trace)
     by_position = rules.strategy == "source_position"
     if len(batch) and state.uncounted and rules.strategy == "kafka_offset" and records.partition:
         raise StreamFailed(
@@ -85,9 +87,9 @@ def sequence(
             continue
         start = _entry(state.with_sources(sources), name, batch, int(mine[0]), work.steps)
         done = forward(work, mine, start)
-        if done is None or rules.drop_repeats:
+        if done is None or rules.counts:
             # Behind later changes, a history by offset has no place for a repeated dead letter: it stays one.
-            letters = None if rules.drop_repeats and not by_position else earlier.failed
+            letters = None if rules.counts and not by_position else earlier.failed
             seen = Seen(batch, records, earlier.history, earlier.decode, rules.policy.redelivery_scan, letters)
             done = BackwardOrder(work, name, start, seen, alone=state.alone).run(mine)
         sources[name] = done

@@ -25,7 +25,7 @@ class SourceState:
     commit: int = 0
     """Highest commit position of this epoch (80 bits)."""
     inner: int = 0
-    """Highest inner position at that commit position, if the source's inner positions are unique."""
+    """Highest inner position at that commit position, if they are unique in the source or every change counts."""
     wraps: int = 0
     """High bits (from bit 31) of the Kafka offset at that position."""
     redelivering: bool = False

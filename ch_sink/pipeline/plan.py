@@ -175,7 +175,7 @@ class Orderer:
             follow=target.follows(source),
             unique_inner=source is not None and source.unique_inner,
             inner_is_log=source is not None and source.inner_is_log,
-            drop_repeats=target.appends,
+            counts=target.appends,
         )
         earlier = Earlier(history, self.decode, self.ports.failed)
         return sequence(batch, self.records, state, rules, earlier, self.ports.trace)

@@ -64,9 +64,9 @@ class Target:
         return not versioned or self.layout.kind == "time"
 
     def top_version(self, rows: pa.Table) -> int:
-        """The highest version of rows to insert; 0 if they have none, or one that is not a position."""
+        """The highest version of rows to insert; 0 if they have none, or one that is a time."""
         name = self.system.version
-        if name is None or self.layout.kind != "wide" or name not in rows.column_names or not rows.num_rows:
+        if name is None or self.layout.kind == "time" or name not in rows.column_names or not rows.num_rows:
             return 0
         words = self.layout.from_arrow(rows.column(name))
         high = words[:, 0].max()

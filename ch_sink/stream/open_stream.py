@@ -92,8 +92,8 @@ class StreamTable:
         return known and (start == str(intent.start) or intent.start % intent.chunk_offsets == 0)
 
     def highest_version(self) -> int | None:
-        """The highest version of the stream's rows, −1 if there are none, None if versions are not positions."""
-        if self.target.layout.kind != "wide" or self.target.system.version is None:
+        """The highest version of the stream's rows, −1 if there are none, None if versions are times or absent."""
+        if self.target.layout.kind == "time" or self.target.system.version is None:
             return None
         return self._admin.highest_version(self.now)
 

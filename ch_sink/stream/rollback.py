@@ -238,7 +238,7 @@ def _shows_losses(target: Target) -> bool:
     """Whether the highest version in a table says what it lacks: versions are positions, and rows do not just go."""
     if target.collapsing or target.table.ttl:
         return False
-    return target.system.version is not None and target.layout.kind == "wide"
+    return target.system.version is not None and target.layout.kind != "time"
 
 
 def _removals(ledger: Ledger, topic_id: str) -> tuple[int, int]:

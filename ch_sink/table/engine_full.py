@@ -18,7 +18,11 @@ _SUMS = (
     "it merges rows of one key by adding them up, so an update or a delete cannot replace what is stored",
     "Write into a ReplacingMergeTree table and feed this one from it by a materialized view.",
 )
-_VIEW = ("a view stores nothing", "Point clickhouse.table at the table that the view reads.")
+_VIEW = (
+    "a view stores nothing",
+    "Point clickhouse.table at the table that the view reads; or give a source table of this name a table of another "
+    "one (clickhouse.table, or an exception under `tables:`).",
+)
 _REASONS = {
     **dict.fromkeys(("View", "LiveView", "WindowView"), _VIEW),
     "MaterializedView": (

@@ -108,10 +108,15 @@ class TargetTable:
         return frozenset(n for n in named if n is not None)
 
     @property
-    def source_columns(self) -> tuple[Column, ...]:
-        """Insertable columns that hold the source's values, or constants beside them."""
-        own = self.system_columns | self.left_out
+    def shown_columns(self) -> tuple[Column, ...]:
+        """Insertable columns but the sink's own: what the views show, whichever of them a stream of the table fills."""
+        own = self.system_columns
         return tuple(c for c in self.columns if c.insertable and c.name not in own)
+
+    @property
+    def source_columns(self) -> tuple[Column, ...]:
+        """Of these, the columns that the stream fills with the source's values, or with constants beside them."""
+        return tuple(c for c in self.shown_columns if c.name not in self.left_out)
 
     @property
     def sorting_elements(self) -> tuple[str, ...]:

@@ -7,11 +7,13 @@ own time is not later; of these changes the last one in the order of versions sh
 of 10:05 made of it from 10:05 on, also if the change before it says 10:10: clocks are set back, and the rows of a
 snapshot have the time at which they were read. In ``_history`` that change before lasts from 10:05 to 10:05.
 
-A view keeps the columns and types that it was created with, so it is recreated when the table has others. Only views
-whose comment says that ch_sink keeps them are: whoever replaces one by another of that name takes it over.
+A view shows every column of the table but the sink's own, also those that a stream does not fill: streams that share a
+table want the same views. It keeps the columns and types that it was created with, so it is recreated when the table
+has others. Only views whose comment says that ch_sink keeps them are: whoever replaces one by another of that name
+takes it over.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -19,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from ch_sink.errors import ChSinkError
+from ch_sink.errors import ChSinkError, TableError
 from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable, times
 from ch_sink.types.chtype import parse_type
@@ -59,9 +61,21 @@ class Shown:
         return () if stated == "()" else tuple(key_expressions(stated))
 
 
+def name_taken(shown: Mapping[str, Shown], wanted: Iterable[str]) -> TableError | None:
+    """The error if one of the names that views would have is that of a table, whose rows would be lost; else None."""
+    for name in wanted:
+        if name in shown and shown[name].engine != "View":
+            return TableError(
+                f"{name} exists and has the engine {shown[name].engine}: the view of this name cannot be created",
+                hint="Give the stream's table another name (clickhouse.table, or an exception under `tables:`), or "
+                f"rename {name}.",
+            )
+    return None
+
+
 def stale(shown: Shown, table: TargetTable, sql: str) -> str:
     """How a view of a table differs from the one that this statement would create, in words; empty if not."""
-    mine = {column.name: column.type for column in table.source_columns}
+    mine = {column.name: column.type for column in table.shown_columns}
     if shown.columns and (lacking := [name for name in mine if name not in shown.columns]):
         return f"it lacks column {', '.join(lacking)}"
     for name, kind in mine.items():
@@ -139,7 +153,7 @@ def moments_of(table: TargetTable, key: Sequence[str], *, cluster: str | None = 
     if time is None or parse_type(time.type).name != "DateTime64":
         return out
     out[_AT] = _changes(table, key, _AT, cluster, f"WHERE {quote(SOURCE_TIME)} <= {{at:{time.type}}}")
-    if table.column("_op") is not None and not LIFE & {c.name for c in table.source_columns}:
+    if table.column("_op") is not None and not LIFE & {c.name for c in table.shown_columns}:
         out[_HISTORY] = _lives(table, key, cluster)
     return out
 
@@ -187,7 +201,7 @@ def _create(
 
 
 def _columns(table: TargetTable, indent: int) -> str:
-    return ",\n".join(" " * indent + quote(column.name) for column in table.source_columns)
+    return ",\n".join(" " * indent + quote(column.name) for column in table.shown_columns)
 
 
 def _version(table: TargetTable) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
+from ch_sink.errors import StreamFailed
 from ch_sink.memory import MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.model.change import HandoverId
 from ch_sink.model.counts import counted, grouped
@@ -45,6 +46,10 @@ from ch_sink.trust.topic import TopicReader
 
 _LIMIT = 500_000
 """Offsets in one batch."""
+_NOT_BY_TOPIC = (
+    "The topic has changes that one column cannot show as they are: use --against source. Without a source, "
+    "`ch_sink run` prints how to change the column of the live table by hand."
+)
 
 MakeDecoder = Callable[[TargetTable, bool], BatchDecoder]
 """The table and whether before images are wanted."""
@@ -206,7 +211,7 @@ class Fold:
         self._coordinator.close()
 
     def to(self, ends: Mapping[int, int]) -> None:
-        """Fold everything below these offsets. Raises ChSinkError."""
+        """Fold everything below these offsets. Raises ChSinkError, without a next step for a table of this run."""
         goal = {partition: max(end, self.at.get(partition, 0)) for partition, end in ends.items()}
         self.at = {**dict.fromkeys(goal, 0), **self.at}
         total = left = sum(goal[p] - self.at[p] for p in goal)
@@ -219,7 +224,11 @@ class Fold:
                 for p, end in sorted(reach.items())
                 if end > self.at[p]
             ]
-            self._coordinator.run_batch(ranges, lambda tasks: [run_task(task, self._open_task) for task in tasks])
+            try:
+                self._coordinator.run_batch(ranges, lambda tasks: [run_task(task, self._open_task) for task in tasks])
+            except StreamFailed as error:
+                own = self._shadow.name in str(error.hint)
+                raise StreamFailed(error.message, hint=_NOT_BY_TOPIC if own else error.hint) from None
             self.at |= {r.partition: r.end for r in ranges} | self._coordinator.held
             left = sum(max(0, goal[p] - self.at[p]) for p in goal)
             if total > _LIMIT:

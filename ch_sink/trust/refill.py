@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from ch_sink.clickhouse import detect, has_rows, max_version
+from ch_sink.clickhouse import detect, expect_free_names, has_rows, max_version
 from ch_sink.errors import ChSinkError, ConfigError, StreamFailed
 from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
@@ -81,7 +81,7 @@ class Refill:
 
 
 def expect_refillable(refill: Refill) -> None:
-    """Raises StreamFailed if no other table can take the table's place."""
+    """Raises StreamFailed if no other table can take the table's place, TableError if rollups would lack theirs."""
     subject = refill.subject
     table = subject.table
     if subject.condition:
@@ -89,6 +89,7 @@ def expect_refillable(refill: Refill) -> None:
             f"{table.qualified} has the rows of several topics, and would lose those of the others",
             hint="Use `ch_sink repair`, which leaves them alone." if subject.key else NEW_SNAPSHOT,
         )
+    expect_free_names(subject.client, subject.rollups)
     refill.successor.expect_possible()
 
 
@@ -132,7 +133,7 @@ class NewTable:
         """
         subject = self.refill.subject
         target = Target.of(self.table, subject.settings.policy)
-        if target.layout.kind != "wide" or target.system.version is None:
+        if target.layout.kind == "time" or target.system.version is None:
             return ""
         mark = mark_of(self.table)
         living = f"NOT ({mark})" if mark else "1"

@@ -128,7 +128,8 @@ def resynced(
         _expect_no_job_of_other_columns(refill, shape)
     name, before = subject.table.qualified.replace("`", ""), _live(refill, subject.table)
     if not apply:
-        rows, changes = _to_read(refill, topic, against, say), shape.changes if shape else ()
+        wanted = refill if shape is None else refill.of(shape.table)
+        rows, changes = _to_read(wanted, topic, against, say), shape.changes if shape else ()
         return Resynced(refill.stream, name, False, before, rows, size=refill.successor.size(), shape=changes)
     with new_table(refill, shape, say, begun=known is None) as new:
         way = Way(topic, against, known, shape)

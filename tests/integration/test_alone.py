@@ -57,6 +57,27 @@ def test_a_command_refuses_by_name_before_it_reads_anything(words: tuple[str, ..
     assert ".o since monday: process 7 on host host-b" in done.stderr
 
 
+def test_letters_are_not_dropped_beside_a_command_that_may_apply_them(
+    config: Path, client: Client, database: str
+) -> None:
+    client.command(create_statement("dead_letters", database, "ch_sink_dead_letters"))
+    done = inside("dead-letters", "drop", config)
+    assert done.returncode == 1
+    assert ".o since monday: process 7 on host host-b" in done.stderr
+
+
+def test_a_letter_that_one_of_the_streams_lacks_is_dropped_in_none(config: Path, client: Client, database: str) -> None:
+    letters = f"{database}.ch_sink_dead_letters"
+    client.command(create_statement("dead_letters", database, "ch_sink_dead_letters"))
+    client.command(f"INSERT INTO {letters} (stream, topic_id, partition, offset) VALUES ('a', 'id', 0, 1)")
+    files = [config.with_name(f"{name}.yaml") for name in "ab"]
+    for file in files:
+        file.write_text(config.read_text().replace("stream: s\n", f"stream: {file.stem}\n"))
+    done = inside("dead-letters", "drop", *files, "--at", "0:1")
+    assert "stream 'b' has no open dead letter at 0:1" in done.stderr
+    assert client.rows(f"SELECT count() AS n FROM {letters} FINAL WHERE retried IS NULL") == [{"n": 1}]
+
+
 def test_what_a_refusal_names_ends_a_command_of_a_host_that_is_gone(config: Path, client: Client) -> None:
     stream = load_job(config).only()
     with pytest.raises(StreamFailed, match="resync writes to") as caught, alone(stream, "repair", apply=True):

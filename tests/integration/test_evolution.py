@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from ch_sink.clickhouse import Client, detect
-from ch_sink.errors import ClickHouseError, StreamFailed
+from ch_sink.errors import ClickHouseError, StreamFailed, TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import Policy, policy_of
 from ch_sink.pipeline.barrier import Barrier
@@ -307,6 +307,16 @@ def test_a_users_own_view_stays_as_it_is(client: Client, database: str, caplog: 
     Feed(client, database, feed.target.table, f"{database}/view", "evolving", POLICY, source.records()).run()
     assert shown(client, database)[0] == (1, "A")
     assert "is left alone" in caplog.text
+
+
+def test_a_table_with_the_name_of_the_view_stops_the_stream(client: Client, database: str) -> None:
+    source = EvolvingSource(partitions=1)
+    source.write(1, v="a")
+    feed = hand_fed(client, database, source)
+    client.command(f"DROP VIEW {database}.t_current")
+    client.command(f"CREATE TABLE {database}.t_current (mine Int64) ENGINE = MergeTree ORDER BY mine")
+    with pytest.raises(TableError, match="t_current exists and has the engine MergeTree"):
+        feed.run()
 
 
 def test_names_are_compared_as_written_and_a_clash_by_letter_case_is_told(

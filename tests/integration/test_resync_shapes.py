@@ -130,6 +130,9 @@ def test_a_shape_in_which_rollups_cannot_be_kept_is_refused_before_it_is_filled(
     rollup = Rollup(RollupChoice("by_v", (("v", "v"),)), database, "t", "_sign", (), (), ())
     with pytest.raises(TableError, match=why):
         resynced(replace(refill, subject=replace(refill.subject, rollups=(rollup,))), apply=False)
+    client.command(f"CREATE TABLE {database}.by_v (a Int8) ENGINE = Memory")
+    with pytest.raises(TableError, match="is not a rollup of"):
+        resynced(replace(refill, wanted=None, subject=replace(refill.subject, rollups=(rollup,))), apply=True)
 
 
 def test_a_key_of_which_the_file_says_nothing_is_not_lost(client: Client, database: str) -> None:
@@ -195,7 +198,9 @@ def renamed_of(it: Hand) -> tuple[Hand, Refill]:
 
 def test_columns_that_the_file_names_otherwise_come_and_go(client: Client, database: str) -> None:
     it, refill = renamed(client, database)
-    assert resynced(refill, apply=False).shape == ("columns added: place, w", "columns dropped: v")
+    said: list[str] = []
+    assert resynced(refill, apply=False, say=said.append).shape == ("columns added: place, w", "columns dropped: v")
+    assert said == []
     resynced(refill, apply=True)
     it.topic(LATER)
     it.read_all()

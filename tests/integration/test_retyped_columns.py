@@ -12,8 +12,11 @@ from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
+from ch_sink.trust.subject import Options
+from ch_sink.trust.verify import verified
 from tests.support.choose import each_value
 from tests.support.stream import Feed, make_table
+from tests.support.trust import subject_of
 
 _ID = {"field": "id", "type": "int64", "optional": False}
 _TIME = "io.debezium.time."
@@ -163,3 +166,18 @@ def test_a_comment_that_states_the_present_type_lets_the_stream_go_on(client: Cl
     last.run()
     rows = client.rows(f"SELECT id, toString(x) AS s FROM {database}.t ORDER BY id")
     assert [(r["id"], r["s"]) for r in rows] == [(0, "1000000"), (1, "1000000")]
+
+
+def test_a_topic_that_holds_both_types_names_the_source_as_the_next_step(client: Client, database: str) -> None:
+    feed = fed(client, database, "fail", (TIME, 1000), (MICRO_TIME, 1_000_000))
+    feed.chunk(0, 1)
+    with pytest.raises(StreamFailed) as stopped:
+        feed.run()
+    client.command(f"ALTER TABLE {database}.t MODIFY COLUMN x Nullable(Int64)")
+    client.command("ALTER" + str(stopped.value.hint).rpartition(": ALTER")[2])
+    again = Feed(client, database, feed.admin.inner.detect(), feed.name, "t", feed.policy, feed.records, again=feed)
+    subject = subject_of(client, database, again, feed.name, ("id",))
+    with pytest.raises(StreamFailed, match="offset 0 has column 'x'") as refused, verified(subject, Options()):
+        pass
+    assert "--against source" in str(refused.value.hint)
+    assert "shadow" not in str(refused.value.hint)

@@ -16,7 +16,7 @@ from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
 from ch_sink.ports import FinishedRange
 from ch_sink.spark import frame_tasks, history, sink
 from tests.support.choose import some
-from tests.support.frames import TOPIC, Shelf, change, needs_data_sources, on_classic
+from tests.support.frames import TOPIC, Shelf, change, needs_data_sources, on_classic, on_connect
 from tests.support.sink import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
@@ -36,6 +36,7 @@ def query(session: Any, shelf: Shelf, name: str, function: Any, *, files: int = 
     ).start()
 
 
+@on_connect
 def test_batches_are_applied_once_however_often_they_come(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config(truncate="apply"))
     path = shelf.write({0: [change(n, n) for n in range(1, 40)], 2: [change(n, n) for n in range(100, 130)]})
@@ -98,7 +99,7 @@ ENGINES = {
 
 @pytest.mark.parametrize(
     ("engine", "ends"),
-    some(product(ENGINES, ENDS), [("collapsing", (2, 5)), ("replacing", (6,))]),
+    some(product(ENGINES, ENDS), [("collapsing", (2, 5))]),
 )
 def test_what_was_stored_together_is_stored_once_however_it_comes_again(
     engine: str, ends: tuple[int, ...], spark: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch

@@ -81,6 +81,7 @@ def test_changes_that_keep_values_need_an_order(session: Any, shelf: Shelf) -> N
     assert shelf.rows() == {1: "a", 2: "b"}
 
 
+@on_classic
 def test_two_keys_never_become_one(session: Any, shelf: Shelf) -> None:
     """The texts 7 and 07 would be one row."""
     apply = changes(config(shelf), keys="id", sequence_by="at", except_column_list="at")
@@ -92,6 +93,7 @@ def test_two_keys_never_become_one(session: Any, shelf: Shelf) -> None:
     assert shelf.rows() == {7: "b"}
 
 
+@on_classic
 def test_columns_have_any_name(session: Any, shelf: Shelf) -> None:
     place = f"{shelf.database}.orders"
     shelf.client.command(f"DROP TABLE {place} SYNC")

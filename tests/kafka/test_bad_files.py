@@ -93,9 +93,13 @@ def test_two_topics_of_one_table_are_refused(write: Write, place: Place, prefix:
     assert place.rows("SHOW TABLES FROM {db}") == []
 
 
-def test_two_topics_of_one_table_share_it_where_the_file_says_so(write: Write, place: Place) -> None:
-    done = inside("init", write("all", merge=True), "--apply")
+def test_two_topics_of_one_table_share_it_where_the_file_says_so(write: Write, place: Place, prefix: str) -> None:
+    """The second topic is planned once the table is there: the view names its column, and the first one's."""
+    renamed = exception(prefix, "users", columns={"rename": {"v": "w"}})
+    done = inside("init", write("all", merge=True, tables=renamed), "--apply")
     assert done.returncode == 0, done.stderr
+    shown = {row["name"] for row in place.rows("DESCRIBE TABLE {db}.all_current")}
+    assert shown >= {"v", "w"}
     [found] = place.rows("SELECT sorting_key FROM system.tables WHERE database = '{db}' AND name = 'all'")
     assert "_source" in found["sorting_key"]
 

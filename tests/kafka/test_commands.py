@@ -306,6 +306,15 @@ def test_init_says_what_it_changed(config, client, database, capsys):
     assert [r["name"] for r in client.rows(f"DESCRIBE TABLE {database}.kc_current")] == ["id"]
     leave("check", config())
     assert "kc_current` is not one that ch_sink keeps" in capsys.readouterr().out
+    client.command(f"DROP VIEW {database}.kc_current")
+    client.command(f"CREATE TABLE {database}.kc_current (mine Int64) ENGINE = MergeTree ORDER BY mine")
+    taken = "kc_current exists and has the engine MergeTree: the view of this name cannot be created"
+    assert leave("init", config(), "--apply") == 1
+    assert taken in capsys.readouterr().err
+    assert leave("check", config()) == 1
+    said = capsys.readouterr().out
+    assert taken in said
+    assert "CREATE OR REPLACE VIEW" not in said
 
 
 def test_init_and_check_take_several_files(config, client, database, tmp_path, capsys):

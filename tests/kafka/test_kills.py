@@ -82,7 +82,7 @@ class Plan:
     chunk: int
 
 
-FEW, MANY = Plan(1, 1000, 350), Plan(10, 230, 60)
+FEW, MANY = Plan(1, 3000, 1000), Plan(10, 230, 60)
 
 
 def every_engine(source: str) -> Any:

@@ -121,7 +121,7 @@ class _Drawing:
 
         events = self._snapshots(database, script, teller)
         told = len(database.history)
-        regress = self.flag(knobs.regress, 15)
+        regress = self.flag(knobs.regress, 15) and bool(target.table.key)
         overlapping = self.flag(knobs.overlapping, 60)
         first = choose.integer(operations // 3, operations) if regress else operations
         script.run(first, overlapping)

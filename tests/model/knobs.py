@@ -19,7 +19,7 @@ class Knobs:
     redelivery: bool | None = None
     """The connector is killed and sends a stretch again, up to twice."""
     regress: bool | None = None
-    """Positions drop with new events: failover to lower file numbers, a restored cluster."""
+    """Positions drop with new events: failover to lower file numbers, a restored cluster (tables with a key)."""
     overlapping: bool | None = None
     """Up to three transactions at a time; else one after the other."""
     rollbacks: bool = True

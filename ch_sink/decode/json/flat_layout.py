@@ -57,24 +57,18 @@ class FlatLayout(Layout):
 class Added:
     """Reads names of added fields: ``__op``, ``__source_ts_ms``, ``__lsn``, … with the configured prefix."""
 
-    def __init__(self, prefix: str, columns: Collection[str]) -> None:
-        """``columns``: the table's source columns. Without a prefix, a field of such a name is only a column."""
+    def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._columns = frozenset(columns)
 
     def is_added(self, name: str) -> bool:
         """Whether a field was added to the row (a column of the table may nevertheless hold it)."""
-        if name == DELETED:
-            return True
-        if self._prefix:
-            return name.startswith(self._prefix)
-        return name not in self._columns and (self.role(name) is not None or name.removeprefix("source_") in _OTHERS)
+        return name == DELETED or name.startswith(self._prefix)
 
     def role(self, name: str) -> str | None:
         """What the field states: ``op``, ``deleted``, ``event_ts_ms`` or a field of the ``source`` block; else None."""
         if name == DELETED:
             return "deleted"
-        if not name.startswith(self._prefix) or (not self._prefix and name in self._columns):
+        if not name.startswith(self._prefix):
             return None
         rest = name[len(self._prefix) :]
         if rest == "op":
@@ -179,15 +173,9 @@ _BLOCK: dict[str, Any] = {
     "name": str | None,
     "ts_ms": int | None,
     "snapshot": str | bool | None,
-    **dict.fromkeys(TABLE, Any),  # without a prefix, it may be a column that the table lacks
+    **dict.fromkeys(TABLE, str | None),
 }
 _POSITION = {f.name for source in SOURCES for f in msgspec.structs.fields(source.wire)}
-_OTHERS = frozenset(
-    """
-    id total_order data_collection_order ts_us ts_ns version query txId xmin thread server_id gtid
-    """.split()
-)
-"""Other added names, which the sink does not use."""
 
 
 def flat_connector(roles: Collection[str], stated: str = "") -> str:
@@ -225,7 +213,7 @@ class HeaderFields:
 
     def __init__(self, prefix: str) -> None:
         # A header without prefix may have another origin; headers never hold columns.
-        self._added = Added(prefix, ())
+        self._added = Added(prefix)
         self._roles: dict[str, str | None] = {}
 
     def texts(self, headers: Headers | None) -> dict[str, bytes]:

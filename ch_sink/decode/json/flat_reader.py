@@ -49,7 +49,7 @@ class FlatReader:
 
     def __init__(self, table: TargetTable, policy: Policy, forms: Forms, *, before: bool) -> None:
         self._policy, self._forms = policy, forms
-        added = Added(policy.events.fields_prefix, frozenset(c.name for c in table.source_columns))
+        added = Added(policy.events.fields_prefix)
         self._added, self._headers = added, HeaderFields(policy.events.headers_prefix)
         self._scanner = lru_cache(KEPT)(row_scanner)
 

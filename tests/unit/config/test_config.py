@@ -216,6 +216,7 @@ def test_a_file_is_refused(write, text, said):
         ("clickhouse.url=http://h:port", "not a URL"),
         ("clickhouse.table=", "must not be empty"),
         ("clickhouse.settings.async_insert=1", "async_insert cannot be set"),
+        ("flattened.fields_prefix=", "cannot be told from columns"),
         ("kafka.auto.offset.reset=latest", "set by the sink"),
         ("kafka.sasl.jaas.config=x", "property of Java clients"),
         ("kafka.ssl.truststore.location=x", "property of Java clients"),

@@ -202,6 +202,21 @@ def test_an_unknown_field_is_refused_with_those_that_exist(write, key):
     assert "{table}" in (error.hint or "")
 
 
+@pytest.mark.parametrize(("view", "engine"), [("current", "replacing"), ("history", "append"), ("at", "append")])
+def test_a_table_with_the_name_of_a_view_of_another_topic_s_table_is_refused(write, view, engine):
+    """The topic that runs already keeps its table; an append table alone has views at a moment."""
+    path = write(JOB + f"engine: {engine}\n")
+    both = ("shop.public.orders", f"shop.public.orders_{view}")
+    for first, second in (both, both[::-1]):
+        found = expanded(path, topics=both, taken=expanded(path, topics=(first,)).streams)
+        assert [c.kafka.topic for c in found.streams] == [first]
+        assert f"shop.orders_{view}, the table of topic {both[1]}, has the name of a view of orders" in str(
+            found.refused[second]
+        )
+    assert not expanded(path, topics=("shop.public.orders", "shop.public.orders_at_version_2")).refused
+    assert not expanded(write(JOB), topics=("shop.public.orders", "shop.public.orders_history")).refused
+
+
 def test_two_topics_of_one_table_are_refused_unless_they_say_so(write):
     text = JOB.replace(r"shop\.public\..*", r".*\.orders")
     topics = ("eu.public.orders", "us.public.orders")

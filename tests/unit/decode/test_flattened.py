@@ -163,15 +163,6 @@ def test_a_configured_prefix_is_heeded() -> None:
     assert not batch.unknown
 
 
-def test_without_a_prefix_a_column_stays_a_column() -> None:
-    table = replacing((Column("id", "Int64"), Column("op", "String"), Column("name", "String")), ("id",))
-    value = json.dumps({"id": 1, "op": "buy", "name": "n", "lsn": 5, "ts_ms": 8}).encode()
-    batch = decode((1, value), table=table, policy=policy_of(fields_prefix=""))
-    assert ops(batch) == "u"
-    assert batch.after.to_pylist() == [{"id": 1, "op": b"buy", "name": b"n"}]
-    assert not batch.unknown
-
-
 def test_added_fields_that_the_table_has_are_columns_and_still_tell() -> None:
     columns = (Column("id", "Int64"), Column("__op", "String"), Column("__source_ts_ms", "Int64"))
     table = replacing((*columns, Column("__deleted", "String")), ("id",))

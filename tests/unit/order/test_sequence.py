@@ -4,9 +4,11 @@ import itertools
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import VersionPolicy
 from ch_sink.order import Earlier, Rules, SourceState, State, layout_for, sequence
@@ -143,8 +145,70 @@ def test_a_redelivery_that_goes_on_in_the_next_chunk_is_still_known():
 def test_append_mode_drops_a_repeat_at_the_highest_position():
     past = Past((1, 1), (2, 2))
     batch, records = events((2, 2), (2, 3), start=2)
-    out = run(batch, records, State({"s": SourceState(commit=2)}), past, drop_repeats=True)
+    out = run(batch, records, State({"s": SourceState(commit=2)}), past, counts=True)
     assert out.keep.tolist() == [False, True]
+
+
+def counted(*rows, start=0, state=None, past=None, key=None, **more):
+    """Rows (commit, value, inner, op, run) into a table that counts changes; without keys, or all of one key."""
+
+    def made(rows, start):
+        batch, records = events(*[row[:4] for row in rows], start=start)
+        records.headers = [row[4] and [("__debezium.context.runId", row[4])] for row in rows]
+        records.keys = [key] * len(rows)
+        batch.key = None if key is None else pa.table({"k": [1] * len(rows)})
+        return batch, records
+
+    history = Past(*[row[:4] for row in past or ()])
+    history.records = made(past or (), 0)[1]
+    history.decode = lambda records: made(past or (), 0)[0]
+    state = State({"s": SourceState(*state)} if state else {}, alone=True)
+    return run(*made(rows, start), state, history, counts=True, **more)
+
+
+def test_equal_rows_of_one_copy_are_counted_and_those_of_another_run_are_not():
+    """PostgreSQL inserts them at one position; a restarted connector sends the last of what it sent before."""
+    first = [(5, 1, 9, "c", b"a")]
+    copy = [(7, value, 20, "c", b"a") for value in (1, 1, 2, 1)]
+    out = counted(*first, *copy, unique_inner=True)
+    assert out.keep.all()
+    again = [(*row[:4], b"b") for row in copy]
+    rest = counted(*again, (8, 1, 30, "c", b"b"), start=5, past=[*first, *copy], state=(0, 7, 20), unique_inner=True)
+    assert rest.keep.tolist() == [False] * 4 + [True]
+    # The first run was killed after two of the four.
+    cut = counted(*again, start=3, past=[*first, *copy[:2]], state=(0, 7, 20), unique_inner=True)
+    assert cut.keep.tolist() == [False, False, True, True]
+    # Or sends more before it as well.
+    more = counted((5, 1, 9, "c", b"b"), *again, start=3, past=[*first, *copy[:2]], state=(0, 7, 20), unique_inner=True)
+    assert more.keep.tolist() == [False, False, False, True, True]
+
+
+def test_without_keys_and_runs_an_equal_record_stops_the_stream_unless_positions_stepped_back():
+    row, other = (7, 1, 20, "c", None), (7, 2, 21, "c", None)
+    with pytest.raises(StreamFailed, match=r"offset 1 equals that at 0.*COPY.*counts its rows"):
+        counted(row, row, unique_inner=True)
+    assert counted(row, other, row, other, unique_inner=True).keep.tolist() == [True, True, False, False]
+    assert counted((6, 1, 9, "c", None), row, (6, 1, 9, "c", None), row).keep.tolist() == [True, True, False, False]
+
+
+def test_a_history_keeps_changes_of_one_position_that_differ_or_are_of_one_run():
+    """All changes of a compressed transaction share their position."""
+    rows = [(7, value, 20, "u", None) for value in (1, 2, 3)]
+    assert counted(*rows, key=b"1").keep.all()
+    back = [(7, value, 20, "u", b"a") for value in (1, 2, 1)]
+    assert counted(*back, key=b"1").keep.all()
+    assert counted(*rows, rows[2], key=b"1").keep.tolist() == [True, True, True, False]
+    assert counted(*back, (7, 2, 20, "u", b"b"), key=b"1").keep.tolist() == [True, True, True, False]
+
+
+def test_a_table_without_a_key_does_not_go_on_at_lower_positions():
+    """The promoted server has the last transactions under its own positions, and they are sent again."""
+    rows = [(500, 1, 0, "c", None), (600, 2, 0, "c", None), (320, 2, 0, "c", None)]
+    with pytest.raises(StreamFailed, match=r"at offset 2 the positions of 's' step back from 600 to 320.*twice"):
+        counted(*rows)
+    assert counted(*rows, key=b"1").state.of("s").epoch == 1
+    emptied = counted(*rows[:2], (320, 0, 0, "t", None), (330, 2, 0, "c", None))
+    assert (emptied.state.of("s").epoch, emptied.keep.tolist()) == (1, [True] * 4)
 
 
 def test_a_repeat_inside_the_highest_transaction_is_skipped_where_inner_positions_are_unique():
@@ -284,7 +348,7 @@ def test_a_history_by_offset_has_no_place_for_a_repeated_dead_letter():
     past = Past((1, 1), (2, 1), (3, 1))
     state = State({"s": SourceState(commit=3)})
     batch, records = events((1, 1), (2, 1), (3, 1), start=3)
-    more = {"failed": lambda first, end: {0}, "drop_repeats": True}
+    more = {"failed": lambda first, end: {0}, "counts": True}
     by_offset = run(batch, records, state.under("kafka_offset"), past, strategy="kafka_offset", follow=True, **more)
     assert by_offset.keep.tolist() == [False] * 3
     assert run(batch, records, state, past, **more).keep.tolist() == [True, False, False]

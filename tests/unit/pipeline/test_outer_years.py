@@ -6,7 +6,7 @@ import pytest
 from ch_sink.decode import Decoder
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
-from ch_sink.order.positions import _row
+from ch_sink.order.redelivery import _row
 from ch_sink.pipeline.merging import _not_stored_so
 from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Ports

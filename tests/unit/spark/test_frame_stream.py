@@ -205,9 +205,9 @@ def first_of(seeds: range) -> list[object]:
     return [seeds[0], *(pytest.param(seed, marks=pytest.mark.long) for seed in seeds[1:])]
 
 
-@pytest.mark.parametrize("first", first_of(range(7_000, 7_120, 40)))
+@pytest.mark.parametrize("first", first_of(range(7_000, 7_120, 20)))
 def test_tables_equal_their_source_however_batches_are_cut_and_repeated(first: int) -> None:
-    assert faulty(cases(first, 40)) == []
+    assert faulty(cases(first, 20)) == []
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,12 @@ TRUTH = {
 
 
 class Stream:
-    def __init__(self, engine: str = "replacing", key: tuple[str, ...] = ("id",)) -> None:
+    def __init__(self, engine: str = "replacing", key: tuple[str, ...] = ("id",), version: str = "UInt128") -> None:
         given = records()
         if not key:
             given = {p: replace(r, keys=[None] * len(r)) for p, r in given.items()}
         self.memory = MemoryStream(
-            document_table(COLUMNS, engine, "id"), key, MemoryTopic("t", given), policy_of(), chunk_offsets=3
+            document_table(COLUMNS, engine, "id", version), key, MemoryTopic("t", given), policy_of(), chunk_offsets=3
         )
 
     def runner(self) -> LocalRunner:
@@ -71,10 +71,11 @@ class Stream:
         table.put(kept)
 
 
+@pytest.mark.parametrize("version", ["UInt128", "UInt64"])
 @pytest.mark.parametrize("engine", [*REPLACING, "append"])
 @pytest.mark.parametrize("keep", [0, 4, 9])
-def test_a_table_that_lacks_rows_stops_the_stream_and_resync_is_named(engine: str, keep: int) -> None:
-    stream = Stream(engine)
+def test_a_table_that_lacks_rows_stops_the_stream_and_resync_is_named(engine: str, keep: int, version: str) -> None:
+    stream = Stream(engine, version=version)
     stream.run()
     stream.run()
     stream.lose(keep)
@@ -86,9 +87,14 @@ def test_a_table_that_lacks_rows_stops_the_stream_and_resync_is_named(engine: st
     assert stream.memory.table.rows == rows
 
 
-@pytest.mark.parametrize("engine", [*REPLACING, "append", "collapsing", "versioned"])
-def test_a_backup_of_table_and_ledger_goes_on_where_it_was(engine: str, caplog: pytest.LogCaptureFixture) -> None:
-    stream = Stream(engine)
+@pytest.mark.parametrize(
+    ("engine", "version"),
+    [*((engine, "UInt128") for engine in (*REPLACING, "append", "collapsing", "versioned")), ("replacing", "UInt64")],
+)
+def test_a_backup_of_table_and_ledger_goes_on_where_it_was(
+    engine: str, version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Stream(engine, version=version)
     runner = stream.runner()
     state = runner.ports.topics.state("t")
     runner.coordinator.run_batch(runner.coordinator.plan(state, 9), runner._execute)

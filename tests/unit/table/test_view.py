@@ -130,6 +130,12 @@ def test_only_the_sources_columns_are_shown(engine: ClickHouse) -> None:
 
 
 @pytest.mark.parametrize("choice", EngineChoice)
+def test_streams_that_fill_other_columns_of_a_table_want_the_same_views(choice: EngineChoice) -> None:
+    table = made_table(SCHEMA, replace(BASE, engine=choice))
+    assert views_of(replace(table, left_out=frozenset("v")), ("id",), None) == views_of(table, ("id",), None)
+
+
+@pytest.mark.parametrize("choice", EngineChoice)
 def test_a_detected_table_gets_the_views_of_a_made_one(engine: ClickHouse, choice: EngineChoice) -> None:
     spec = replace(BASE, engine=choice)
     make(engine, SCHEMA, spec)
