@@ -195,8 +195,8 @@ def _compared(found: "Compared") -> str:
     upto = f"equal to its {found.against} up to {_moment(found.equal_up_to)}" if found.equal_up_to else ""
     if not found.differences:
         return upto
-    rows = counted(found.differences, "row")
-    return f"{rows} of its {found.against} differed at {_moment(found.at)}" + (f"; {upto}" if upto else "")
+    many = counted(found.differences, "difference")
+    return f"{many} from its {found.against} at {_moment(found.at)}" + (f"; {upto}" if upto else "")
 
 
 def _moment(seconds: float) -> str | None:

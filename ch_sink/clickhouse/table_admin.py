@@ -29,7 +29,7 @@ from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import SourceType
 
-Outcome = Literal["created", "changed", "unchanged"]
+Outcome = Literal["created", "changed", "unchanged", "refused"]
 
 _DEFINITIONS = {
     "database": "SELECT name AS definition FROM system.databases WHERE name = {name:String}",
@@ -43,11 +43,20 @@ _DEFINITIONS = {
 
 
 def run_statement(client: Client, statement: Statement) -> Outcome:
-    """Run the statement, unless what it creates exists. Raises ClickHouseError."""
+    """Run the statement, unless what it creates exists. One that is only advised may be refused.
+
+    Raises ClickHouseError.
+    """
     before = _definition(client, statement)
     if before and statement.if_not_exists and not statement.on_cluster:
         return "unchanged"
-    execute(client, [statement.sql])
+    try:
+        execute(client, [statement.sql])
+    except ClickHouseError as error:
+        if error.temporary or not statement.advised:
+            raise
+        log.warning("%s. The column stays as it is; the statement was: %s", error, statement.sql)
+        return "refused"
     if statement.kind in ("alter", "column types"):
         return "changed"
     if before and before == _definition(client, statement):

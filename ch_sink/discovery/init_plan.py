@@ -207,7 +207,7 @@ def create_tables(config: Config) -> tuple[str, ...]:
     except ChSinkError as error:
         raise _cannot(config, error) from None
     try:
-        made = [s.title for s in plan.statements if run_statement(client, s) != "unchanged"]
+        made = [s.title for s in plan.statements if run_statement(client, s) in ("created", "changed")]
     except ClickHouseError as error:
         raise error if error.temporary else _refused(config, error) from None
     place = f"{config.clickhouse.database}.{config.clickhouse.table}"

@@ -305,11 +305,13 @@ class Compared:
     different: int = 0
     examples: tuple[Any, ...] = ()
     """Some of the rows that differ: ``{"key", "kind", "columns"}``."""
+    other: int = 0
+    """Keys with wrong signs, groups of rollups that differ, and columns that the table lacks."""
 
     @property
     def differences(self) -> int:
-        """Rows that differ."""
-        return self.missing + self.extra + self.different
+        """Everything that makes the table another than its source; 0 if it is equal."""
+        return self.missing + self.extra + self.different + self.other
 
     def as_json(self) -> dict[str, Any]:
         """For `status`, the page and the command."""
@@ -322,6 +324,7 @@ class Compared:
             "missing": self.missing,
             "extra": self.extra,
             "different": self.different,
+            "other": self.other,
             "examples": list(self.examples),
         }
 

@@ -130,7 +130,7 @@ _GAUGES: Sequence[tuple[str, str, Callable[[StreamView, float], float | None]]] 
     ),
     (
         "differing_rows",
-        "Rows that the newest comparison found to differ",
+        "Rows, signs, groups of rollups and columns that the newest comparison found to differ",
         lambda s, _: s.compared.differences if s.compared is not None else None,
     ),
 )

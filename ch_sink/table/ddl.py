@@ -103,6 +103,11 @@ class Statement:
         return self.kind == "table" and self.name == table
 
     @property
+    def advised(self) -> bool:
+        """Whether it changes a column that the table has: the stream goes on without, and ``check`` only warns."""
+        return self.kind == "alter" and any(f" {verb} COLUMN " in self.sql for verb in ("MODIFY", "COMMENT"))
+
+    @property
     def if_not_exists(self) -> bool:
         """Whether the statement does nothing if an object of that name exists."""
         return self.kind in ("database", "table")

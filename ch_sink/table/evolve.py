@@ -177,13 +177,13 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
 
 
 def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> list[Statement]:
-    """What ``init`` runs if the table already exists: the diff, the view, and the sink's own tables."""
-    statements = altering(existing, diff(existing, schema, spec))
+    """What ``init`` runs if the table already exists: the sink's own tables, the diff, and the views."""
+    statements = [*state_tables(spec), *altering(existing, diff(existing, schema, spec))]
     plans = _plans(existing, schema, spec)
     shown = _with_added(existing, plans)
     statements += views_of(shown, key_names(schema, spec), spec.cluster)
     notes = note_types(spec, _new_notes(existing, plans))
-    return [*statements, *state_tables(spec), *notes, *row_policies(existing.name, existing.engine, spec)]
+    return [*statements, *notes, *row_policies(existing.name, existing.engine, spec)]
 
 
 def _with_added(existing: TargetTable, plans: Sequence[ColumnPlan]) -> TargetTable:
@@ -207,13 +207,13 @@ def planned_table(existing: TargetTable | None, schema: RowSchema, spec: TableSp
 
 
 def unseen_statements(existing: TargetTable, key: Sequence[str], spec: TableSpec) -> list[Statement]:
-    """What ``init`` runs for an existing table of whose topic nothing is known yet: the view and the sink's own tables.
+    """What ``init`` runs for an existing table of whose topic nothing is known yet: the sink's own tables, the views.
 
     ``key``: the columns that are assumed to be the topic's key.
     """
-    statements = altering(existing, alter(existing, _own_actions(existing, spec), spec.cluster))
+    statements = [*state_tables(spec), *altering(existing, alter(existing, _own_actions(existing, spec), spec.cluster))]
     statements += views_of(existing, key, spec.cluster)
-    return [*statements, *state_tables(spec), *row_policies(existing.name, existing.engine, spec)]
+    return [*statements, *row_policies(existing.name, existing.engine, spec)]
 
 
 def _new_notes(existing: TargetTable, plans: Iterable[ColumnPlan]) -> dict[str, str]:

@@ -32,6 +32,7 @@ def compared(reports: list[Report], began: float, now: float, before: Compared |
     """The sum of reports that together cover the table. Times are seconds since 1970."""
     # What a stream that stands still has begun with may differ for ever.
     equal = all(report.equal and not report.behind for report in reports)
+    lacking = {name for report in reports for name in report.lacking}
     examples = [example for report in reports for example in report.as_json()["examples"]]
     return Compared(
         now,
@@ -42,6 +43,7 @@ def compared(reports: list[Report], began: float, now: float, before: Compared |
         sum(report.extra for report in reports),
         sum(report.different for report in reports),
         tuple(examples[:_EXAMPLES]),
+        len(lacking) + sum(one.unpaired + sum(rollup.different for rollup in one.rollups) for one in reports),
     )
 
 

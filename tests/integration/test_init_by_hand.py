@@ -7,11 +7,12 @@ import pytest
 
 from ch_sink.cli.init import apply_plan, plan_one
 from ch_sink.cli.output import Output
-from ch_sink.clickhouse import Client, detect
+from ch_sink.clickhouse import Client, detect, run_statement
 from ch_sink.config import Config
 from ch_sink.discovery.look import examine
 from ch_sink.model.change import Records
 from ch_sink.table.ddl import init_statements
+from ch_sink.table.evolve import existing_statements
 from ch_sink.table.spec import TableSpec
 from ch_sink.trust.successor import Successor
 from ch_sink.types import WIDE, clickhouse_type
@@ -245,3 +246,21 @@ def test_types_noted_for_an_earlier_table_of_the_name_count_for_no_other(client:
         assert set(noted("t")) == expected
     client.command(f"DROP TABLE {database}.t SYNC")
     assert created() == types
+
+
+def test_a_change_of_a_column_that_the_server_refuses_keeps_nothing_from_being_made(
+    client: Client, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``check`` only warns of a column that holds no null; its projection does not let the server make it Nullable."""
+    client.command(
+        f"CREATE TABLE {database}.t (id Int64, v String, _version UInt128, _is_deleted UInt8, "
+        "PROJECTION p (SELECT v, count() GROUP BY v)) ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id "
+        "SETTINGS deduplicate_merge_projection_mode = 'rebuild'"
+    )
+    key, text = Field("id", SourceType("int64", optional=False)), SourceType("string", optional=True)
+    schema = RowSchema((key, Field("v", text), Field("w", text)), (key,))
+    statements = existing_statements(detect(client, database, "t", POLICY), schema, TableSpec(database, "t"))
+    outcomes = [(run_statement(client, one), one.title) for one in statements]
+    assert [title for outcome, title in outcomes if outcome == "refused"] == ["alter t"]
+    assert {("created", "table ch_sink_ledger"), ("changed", "alter t"), ("created", "view t_current")} <= {*outcomes}
+    assert "MODIFY COLUMN `v` Nullable(String)" in caplog.text

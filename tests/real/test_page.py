@@ -122,7 +122,7 @@ def test_the_overview_shows_the_worst_first_and_names_as_text(window: Window) ->
     assert browser.text("#streams tbody tr:first-child .state") == "stopped"
     assert "column `age` is missing" in browser.text("#streams tbody tr:first-child")
     assert "1 stopped, 1 running" in browser.text("#summary")
-    assert browser.text("#streams tbody tr:nth-child(2) td:last-child") == "1 rows differ"
+    assert browser.text("#streams tbody tr:nth-child(2) td:last-child") == "1 differ"
     drawn = browser.run("return document.querySelector('#streams tr:nth-child(2) .spark path').getAttribute('d')")
     assert len(drawn) > 300
     assert float(drawn.split()[0].removeprefix("M")) < 20, "ten minutes fill the plot"

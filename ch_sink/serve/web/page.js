@@ -73,7 +73,7 @@ function spark(points, name, [start, end]) {
 
 function verdict(found) {
   if (!found) return ["not yet", "soft"];
-  if (found.differences) return [`${number(found.differences)} rows differ`, "bad"];
+  if (found.differences) return [`${number(found.differences)} differ`, "bad"];
   return [`equal at ${clock(found.equal_up_to || found.at)}`, "good"];
 }
 
@@ -171,7 +171,7 @@ function comparison(found) {
   const [said, kind] = verdict(found);
   $("verdict").className = kind;
   $("verdict").textContent = !found ? "Not yet. Run ch_sink verify."
-    : found.differences ? `${said}: ${number(found.missing)} missing, ${number(found.extra)} extra, ${number(found.different)} with other values (${clock(found.at)}, against the ${found.against}).`
+    : found.differences ? `${said}: ${number(found.missing)} missing, ${number(found.extra)} extra, ${number(found.different)} with other values, ${number(found.other)} signs, groups or columns (${clock(found.at)}, against the ${found.against}).`
       : `${number(found.rows)} rows are equal to the ${found.against} (${clock(found.equal_up_to || found.at)}).`;
   const lines = ((found && found.examples) || []).flatMap(one => Object.entries(one.columns).map(([name, [source, table]]) =>
     make("tr", {}, make("td", {className: "first", text: plain(one.key)}), make("td", {label: "Difference", text: one.kind}), make("td", {label: "Column", text: name}),
