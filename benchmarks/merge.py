@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from benchmarks.machine import describe
 from ch_sink.decode import Decoder
+from ch_sink.decode.key_forms import KeyForm
 from ch_sink.memory import MemoryHandover
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import TopicProfile, policy_of
@@ -83,6 +84,10 @@ class Given:
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
         return self.batch
+
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        del keys
+        return []
 
 
 class Stored:

@@ -29,6 +29,7 @@ from ch_sink.config.sections import (
 )
 from ch_sink.errors import ConfigError
 from ch_sink.model.policy import (
+    ROUTED_TABLE,
     ChangePolicy,
     ColumnPolicy,
     DocumentPolicy,
@@ -186,10 +187,6 @@ class RollupSection(Section):
         return RollupChoice(name, by, sums, avgs, self.count or "", self.where, self.allow_float)
 
 
-_PHYSICAL_TABLE = "__dbz__physicalTableIdentifier"
-"""Key field that Debezium's ``ByLogicalTableRouter`` adds."""
-
-
 class Config(Section):
     """One topic into one table. Only ``kafka`` and ``clickhouse`` have to be given."""
 
@@ -337,7 +334,7 @@ class Config(Section):
     @property
     def _ignored(self) -> tuple[str, ...]:
         """Key fields that are left out; of a single source table also the one that names it in the keys of a router."""
-        return (*self.ignored_key_fields, _PHYSICAL_TABLE) if self.source_table else self.ignored_key_fields
+        return (*self.ignored_key_fields, ROUTED_TABLE) if self.source_table else self.ignored_key_fields
 
     def policy(self) -> Policy:
         """The choices on which decoding, ordering and merging depend."""

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.decoder import Decoder
 from ch_sink.decode.framing import Envelopes, Format
+from ch_sink.decode.key_forms import KeyForm
 from ch_sink.decode.parts import unless_bad
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
@@ -95,6 +96,10 @@ class ChosenColumns:
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
         """See Decoder.key_values."""
         return self._plain.key_values(keys, profile)
+
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        """See Decoder.key_forms."""
+        return self._plain.key_forms(keys)
 
     def _image(self, rows: pa.Table, there: pa.Array) -> pa.Table:
         """The rows with the table's columns, in its order. ``there``: which of them are rows."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.event_keys import KeyLearner, KeyReader, give_key, pick
 from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, FramingError
+from ch_sink.decode.key_forms import KeyForm, key_forms
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb.columns import DocumentKeys
 from ch_sink.decode.parts import Attempt, Fault, Found, Part, Shape, assemble, isolate, unless_bad
@@ -21,7 +22,7 @@ from ch_sink.decode.readers import Readers, Tombstones, avro_as_json
 from ch_sink.decode.unknown_columns import joined
 from ch_sink.errors import ConfigError, DecodeError
 from ch_sink.model.change import ChangeBatch, Half, Records, Skipped
-from ch_sink.model.policy import Policy, TopicProfile
+from ch_sink.model.policy import ROUTED_TABLE, Policy, TopicProfile
 from ch_sink.model.values import Enclosed, Values, inner
 from ch_sink.ports import History, SchemaRegistry
 from ch_sink.sources import RefusedConnector, refusal_of_cells
@@ -136,6 +137,11 @@ class Decoder:
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
         """The values of each Kafka key, which are equal for keys of one row; None for a key that cannot be read."""
         return self._keys(profile).values(keys)
+
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        """How Kafka keys are written: see `ch_sink.decode.key_forms`."""
+        ignored = {*self._policy.keys.ignored} - ({ROUTED_TABLE} if self._policy.events.of_one_table else set())
+        return key_forms(keys, self._key_envelopes, ignored)
 
     def _valid(self, profile: TopicProfile | None) -> TopicProfile:
         """The profile, or an empty one if it was learned with another configuration or table."""

@@ -15,7 +15,7 @@ from ch_sink.decode.json.layout import ColumnReader, Image, literals, others, te
 from ch_sink.decode.json.scanned import Programs, column_of
 from ch_sink.decode.native.library import Keep, Member, Members, Skip, library
 from ch_sink.decode.native.scan import Scan
-from ch_sink.decode.parts import UNREADABLE, Fault
+from ch_sink.decode.parts import UNREADABLE, Fault, unless_bad
 from ch_sink.errors import DecodeError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -200,6 +200,14 @@ def _scanned(layout: _Layout, payloads: list[bytes]) -> NamedColumns | None:
         return tuple(column.name for column in layout.columns), arrays
 
     return layout.programs.read(payloads, columns)
+
+
+def fields_of(framed: Framed, payload: bytes) -> tuple[str, ...]:
+    """The names of a key's fields; none if it is one value, or cannot be read."""
+    if framed.schema is not None:
+        return tuple(field.name for field in framed.schema.fields)
+    found = unless_bad(None, lambda: _literals(payload))
+    return tuple(found) if isinstance(found, dict) else ()
 
 
 def _literals(payload: bytes) -> Any:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ch_sink.decode.key_forms import KeyForm
 from ch_sink.decode.parts import of_record
 from ch_sink.errors import ConfigError, RecordError, StreamFailed, TableError
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
@@ -220,6 +221,11 @@ class RowDecoder:
         """See BatchDecoder."""
         del profile
         return [tuple(msgspec.json.decode(key).values()) for key in keys]
+
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        """See BatchDecoder."""
+        del keys
+        return []
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
         """See BatchDecoder. Raises ConfigError for a number that no version holds."""

@@ -30,6 +30,10 @@ class EventPolicy:
     """Only the records of one source table count: a null value has to say which table it is of."""
 
 
+ROUTED_TABLE = "__dbz__physicalTableIdentifier"
+"""The field that Debezium's router adds to keys; it names the source table."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyPolicy:
     """Which columns identify a row."""

@@ -45,6 +45,9 @@ class State:
     """Source names met in the topic by this partition's ranges."""
     tables: tuple[str, ...] = ()
     """Source tables met there, of several only two."""
+    key_forms: tuple[str, ...] = ()
+    """How the keys were written, if all changes of a key have to come from one partition: see
+    `ch_sink.pipeline.one_partition`."""
     loaded: Loaded = NOTHING_LOADED
     """What rows show that were loaded from the source."""
     doubled: dict[str, str] = field(default_factory=dict)
@@ -124,10 +127,14 @@ class State:
         """Below it, changes of this source name were deleted by a truncate."""
         return self.floors.get(source, NO_FLOOR)
 
-    def met(self, names: Iterable[str], tables: Iterable[str]) -> "State":
-        """The state that knows these source names and source tables too."""
-        known = tuple(sorted({*self.names, *self.sources, *names})), tuple(sorted({*self.tables, *tables})[:2])
-        return self if known == (self.names, self.tables) else replace(self, names=known[0], tables=known[1])
+    def met(self, names: Iterable[str] = (), tables: Iterable[str] = (), key_forms: Iterable[str] = ()) -> "State":
+        """The state that knows these source names, source tables and forms of keys too."""
+        return replace(
+            self,
+            names=tuple(sorted({*self.names, *self.sources, *names})),
+            tables=tuple(sorted({*self.tables, *tables})[:2]),
+            key_forms=tuple(dict.fromkeys([*self.key_forms, *key_forms])),
+        )
 
     def highest_but(self, source: str) -> tuple[int, int]:
         """The highest epoch, and the highest position in it that a change or a truncate of another source has had.

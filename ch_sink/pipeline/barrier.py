@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 class Barrier:
     """Where a range ends because the coordinator must act before the rest can be planned."""
 
-    kind: Literal["new_columns", "truncate"]
+    kind: Literal["new_columns", "truncate", "key_form"]
     next_offset: int
     """First offset that is not part of this plan. New columns: that of the chunk, which is planned once they exist."""
     columns: tuple[UnknownColumn, ...] = ()
@@ -41,6 +41,10 @@ class Barrier:
     """Truncate: its position, below which changes of its source name are dropped from then on."""
     source: str = ""
     """Truncate: its source name."""
+    key_form: str = ""
+    """How the key of the next record is written, otherwise than those before it."""
+    timestamp: int = 0
+    """That record's, in milliseconds since 1970."""
 
 
 def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: int) -> Barrier | None:

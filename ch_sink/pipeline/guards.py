@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ch_sink.decode.key_forms import KeyForm
 from ch_sink.model.change import ChangeBatch, HandoverId, Records
 from ch_sink.model.policy import TopicProfile
 from ch_sink.order import State
@@ -230,3 +231,6 @@ class _TimedDecoder:
 
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
         return self.inner.key_values(keys, profile)
+
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        return self.inner.key_forms(keys)

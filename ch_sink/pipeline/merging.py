@@ -57,16 +57,12 @@ def merge_chunk(
     """The inserts of a chunk. ``state`` is the state before the chunk; ``order`` has the state after it.
 
     Raises:
-        StreamFailed: the table needs keys and the records have none, or it cannot store a delete, a row that moves or
-            changes that come in any order.
+        StreamFailed: the table needs keys and the records have none, or it cannot store a delete or a row that moves.
     """
     if batch.key is None:
         return _without_keys(batch, records, order, target, state)
     target.expect_still_rows(tuple(batch.key.column_names))
     scope = target.scope(batch, source)
-    needs_order = scope.lookup_all or batch.unavailable or target.versions_are_times
-    if not state.alone and needs_order and _lack_kafka_keys(batch, records):
-        raise _unordered(records.topic, target, scope.places)
     resolved = resolve(
         batch,
         records,
@@ -85,8 +81,9 @@ def merge_chunk(
         merged = merge_replacing(batch, resolved, order, scope, target.system, target.policy.changes)
     place = batch.source_index.tolist()
     doubled, closed = _swaps_after(state, order.state, resolved)
+    looks_up = target.needs_stored_rows(tuple(batch.key.column_names), source)
     return Outcome(
-        replace(order.state, doubled=doubled, closed=closed, looks_up=scope.lookup_all or scope.omits_values),
+        replace(order.state, doubled=doubled, closed=closed, looks_up=looks_up),
         inserts=_inserts(merged, target),
         counts=resolved.counts + _counted(merged),
         bad=resolved.bad,
@@ -101,29 +98,6 @@ def merge_chunk(
         ],
         closers={key: place[delete] for key, delete in resolved.closers.items()},
     )
-
-
-def _unordered(topic: str, target: Target, places: Sequence[str]) -> StreamFailed:
-    """The error for records without keys where a change needs what earlier ones of its row have stored."""
-    if target.collapsing:
-        needs = f"{target.table.engine.name} cannot store a row whose delete was read before it"
-    elif places:
-        needs = f"{', '.join(places)} decides where a row is stored, which only earlier changes tell"
-    elif target.versions_are_times:
-        needs = "a snapshot's row has a later time than changes that follow it"
-    else:
-        needs = "a change leaves out values that only earlier ones state"
-    return StreamFailed(
-        f"the records of {topic} carry no key, so changes of a row may be in any of its partitions, and {needs}",
-        hint="Use a topic of one partition, or let the connector write keys (message.key.columns). A table with "
-        "`engine: replacing`, sorted and partitioned by its key, takes changes that state all values.",
-    )
-
-
-def _lack_kafka_keys(batch: ChangeBatch, records: Records) -> bool:
-    """Whether the records of rows have no key. That of a truncate never has one."""
-    rows = batch.source_index[batch.op != Op.TRUNCATE]
-    return bool(len(rows)) and records.keys[int(rows[0])] is None
 
 
 def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target: Target, state: State) -> Outcome:

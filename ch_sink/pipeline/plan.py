@@ -18,6 +18,7 @@ from ch_sink.model.change import ChangeBatch, Op, Records, event_range, head
 from ch_sink.order import Earlier, Rules, Sequenced, State, sequence
 from ch_sink.order.sequence import by_offset, drop_loaded, drop_truncated, ordered
 from ch_sink.pipeline.barrier import (
+    Barrier,
     expect_stated,
     fill_absent,
     new_columns,
@@ -26,6 +27,7 @@ from ch_sink.pipeline.barrier import (
 )
 from ch_sink.pipeline.chunks import join_records
 from ch_sink.pipeline.merging import Outcome, left_to_store, merge_chunk
+from ch_sink.pipeline.one_partition import in_one_partition
 from ch_sink.pipeline.plans import BatchDecoder, Known, Plan, Ports
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import History
@@ -45,11 +47,16 @@ def plan(
     profile = decoder.learn(records, state.profile, ports.history)
     target.expect_key(profile.key_columns)
     batch = decoder.decode(records, profile, waited=known.assigned is not None)
+    source = source_for(batch.connector) if batch.connector else None
+    barrier: Barrier | None = None
+    if known.assigned is None:
+        state, barrier = in_one_partition(batch, records, target, source, decoder, state)
+        if barrier is not None:
+            batch = head(batch, int(np.searchsorted(records.offsets, barrier.next_offset)), barrier.next_offset)
     first = int(records.offsets[0]) if len(records) else 0
     lacking = new_columns(batch, target, target.stored_key(profile.key_columns), first)
     if lacking is not None:
         return Plan(state, barrier=lacking)
-    source = source_for(batch.connector) if batch.connector else None
     if target.table.rollups and not is_document_source(source_for(batch.connector)):
         expect_stated(batch, target.table)
     fill_absent(batch, target.table)
@@ -57,7 +64,6 @@ def plan(
     order, truncate = orderer.ordered(batch, state, known.assigned)
     if known.released:
         order.keep &= ~np.isin(batch.offset, list(known.released))
-    barrier = None
     if truncate is not None:
         barrier = truncate_barrier(batch, order, truncate, target, state)
         # Rows that the truncate deletes are never written: those of its own transaction could not be distinguished

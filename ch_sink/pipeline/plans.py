@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ch_sink.decode.key_forms import KeyForm
 from ch_sink.model.change import BadRecord, ChangeBatch, HandoverId, Records
 from ch_sink.model.counts import Counts
 from ch_sink.model.policy import TopicProfile
@@ -35,6 +36,10 @@ class BatchDecoder(Protocol):
 
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
         """The values of each Kafka key, which are equal for keys of one row; None for a key that cannot be read."""
+        ...
+
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        """How Kafka keys are written, in the order in which the forms come first."""
         ...
 
 

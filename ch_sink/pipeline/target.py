@@ -134,6 +134,13 @@ class Target:
         """Whether it is known which changes of this source belong to one transaction: only positions show it."""
         return self.follows(source) or self.strategy(source) == "source_position"
 
+    def needs_stored_rows(self, key: tuple[str, ...], source: Source | None) -> bool:
+        """Whether what a change stores may depend on the row that an earlier change of its key has stored."""
+        return self._looks_up_all(key) or _omits(source)
+
+    def _looks_up_all(self, key: tuple[str, ...]) -> bool:
+        return self.collapsing or (not self.appends and bool(self.places(key)))
+
     def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
         """What resolving this batch has to consider.
 
@@ -149,11 +156,10 @@ class Target:
             sorting=tuple(name for name in places if name in self.table.sorting_key and not self._is_computed(name)),
             sharding=tuple(name for name in places if name in sharded_by),
             partitions=partial(partition_groups, self.table),
-            # Without unique change identities no values can be handed over; the stored row still fills omitted ones.
-            omits_values=source is not None and source.omits_values and source.unique_inner,
+            omits_values=_omits(source),
             omits_long=source is not None and source.omits_long,
             deferrable=source is not None and source.deferrable and self.tells_swaps(source),
-            lookup_all=self.collapsing or bool(places),
+            lookup_all=self._looks_up_all(key),
             layout=self.layout,
             version_column=self.system.version,
             deleted=self.deleted,
@@ -177,6 +183,11 @@ class Target:
         if engine.family is Family.MERGE_TREE and self.table.column("_sign") is not None:
             return "_sign", -1
         return None
+
+
+def _omits(source: Source | None) -> bool:
+    # Without unique change identities no values can be handed over; the stored row still fills omitted ones.
+    return source is not None and source.omits_values and source.unique_inner
 
 
 def _expect_added(table: TargetTable, policy: Policy) -> None:

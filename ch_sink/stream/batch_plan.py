@@ -13,11 +13,11 @@ read there.
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ch_sink.errors import REFILL, ConfigError, DataLoss, StreamFailed
+from ch_sink.errors import REFILL, ConfigError, DataLoss
 from ch_sink.model.counts import Counts
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
@@ -74,7 +74,12 @@ class BatchPlanner:
         self._topic_id, self._reached = state.topic_id, None
 
     def plan(
-        self, state: TopicState, states: States, limit: int | None, ceiling: Mapping[int, int] | None
+        self,
+        state: TopicState,
+        states: States,
+        limit: int | None,
+        ceiling: Mapping[int, int] | None,
+        held: Collection[int] = (),
     ) -> list[OffsetRange]:
         """The ranges of the next batch, none if there is nothing to read.
 
@@ -82,6 +87,7 @@ class BatchPlanner:
             limit: how many offsets the batch may hold; what was begun is run again whole.
             ceiling: offsets beyond which nothing new is read, by partition; partitions without one wait. Nothing at all
                 is read beyond them if others cut the batch (`TopicState.whole`).
+            held: partitions that wait.
 
         Raises:
             DataLoss: records are gone that the stream has not read. ConfigError: ``start`` is not valid.
@@ -89,7 +95,7 @@ class BatchPlanner:
         reached = self.positions(state, states)
         self._lag = {p: max(0, high - reached[p]) for p, high in state.high.items()}
         cut = {} if state.whole else {p: (ceiling or {}).get(p, 0) for p in self._begun}
-        begun = sorted(self._begun.items())
+        begun = [(p, intent) for p, intent in sorted(self._begun.items()) if p not in held]
         again = [self._again(i, state, reached[p], cut.get(p, i.end)) for p, i in begun if i.start <= reached[p]]
         left = [r for r in again if r.start < r.end]
         if left:
@@ -97,7 +103,7 @@ class BatchPlanner:
                 self._lost.pop(r.partition, None)
             return left
         states.rise_above_table()
-        known = reached if ceiling is None else [partition for partition in reached if partition in ceiling]
+        known = [p for p in reached if (ceiling is None or p in ceiling) and p not in held]
         high = {p: state.high[p] if ceiling is None else min(ceiling[p], state.high[p]) for p in known}
         ends = plan_ranges(
             reached, {p: max(reached[p], end) for p, end in high.items()}, limit, self.settings.chunk_offsets
@@ -229,72 +235,6 @@ class BatchPlanner:
         return OffsetRange(
             state.topic, state.topic_id, p, start, end, lost, high, intent.chunk_offsets, intent.chunk_bytes
         )
-
-
-@dataclass(slots=True)
-class AddedPartitions:
-    """How far the former partitions are read before new ones.
-
-    A key that moves to a new partition has older changes in its former one. Offsets of different partitions do not
-    compare, nor do positions if the source has failed over in the meantime, and a change may need the row that an
-    earlier one stored: the former changes are read first, and everything behind them belongs to the next epoch. The
-    producer goes on with the former partitions until it hears of the new ones, so the former ones are read as usual
-    until a new one holds a record, and then once more to their ends.
-
-    If the number of partitions becomes a multiple of what it was, keys move to new partitions only. Else they also move
-    between the former ones, and no record shows where that begins.
-    """
-
-    _in_use: TopicState | None = None
-    """The last look at the topic, if a new partition held a record then."""
-    _ends: dict[int, int] | None = None
-
-    def ceiling(
-        self,
-        former: int,
-        state: TopicState,
-        reached: Mapping[int, int],
-        given: Mapping[int, int] | None,
-        *,
-        compare: bool = False,
-    ) -> dict[int, int] | None:
-        """Former partition → offset up to which it is read now; None if the new partitions may be read as well.
-
-        Args:
-            former: how many partitions the topic had.
-            reached: partition → next offset.
-            given: ends of the topic when the job began, if it reads no further.
-            compare: whether changes of different partitions compare (`States.compare`).
-
-        Raises:
-            StreamFailed: nothing says which of the former partitions' changes are older than others.
-        """
-        ends = {p: state.high[p] for p in range(former)}
-        if former > 1 and len(state.low) % former:
-            behind = {p: end - reached[p] for p, end in ends.items() if reached[p] < end}
-            if behind and not compare:
-                raise _undrained(state, former, behind)
-            return None
-        held = given if given is not None else state.high
-        in_use = any(held.get(p, 0) > 0 for p in range(former, len(state.low)))
-        if not in_use or (given is None and (self._in_use is None or self._in_use is state)):
-            # The ends may be older than the record that was seen: those of the next look are not.
-            self._in_use, self._ends = state if in_use else None, None
-            return ends
-        if self._ends is None:
-            self._ends = ends
-        return None if all(reached[p] >= end for p, end in self._ends.items()) else self._ends
-
-
-def _undrained(state: TopicState, former: int, behind: Mapping[int, int]) -> StreamFailed:
-    unread = ", ".join(f"{n} of partition {p}" for p, n in sorted(behind.items()))
-    return StreamFailed(
-        f"topic {state.topic} has {len(state.low)} partitions instead of {former}, and changes that were sent before "
-        f"may be unread ({unread}): keys have moved between partitions, and nothing tells which changes are older",
-        hint="Empty the table, and let a new snapshot fill it under a new stream name. To add partitions safely, stop "
-        "the connector, let this stream catch up, add them, and start this stream before the connector; or multiply "
-        "their number.",
-    )
 
 
 def rewind(ledger: Ledger, topic: TopicState) -> None:

@@ -25,8 +25,9 @@ from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Claim, FinishedRange, RangeIntent
-from ch_sink.stream.batch_plan import AddedPartitions, BatchPlanner, OffsetRange
+from ch_sink.stream.batch_plan import BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since
+from ch_sink.stream.moved_keys import AddedPartitions, RewrittenKeys
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
@@ -63,9 +64,9 @@ class Coordinator:
         self._planner = BatchPlanner(
             ports.ledger, settings, lambda partitions: ports.group.last_committed(settings.topic, partitions)
         )
-        self._added = AddedPartitions()
+        self._added, self._rewritten = AddedPartitions(), RewrittenKeys()
         self.withheld = 0
-        """Offsets of added partitions that the last plan has left to later ones."""
+        """Offsets of partitions that wait for others, which the last plan has left to later ones."""
         self._closing = ExitStack()
 
     @property
@@ -143,7 +144,26 @@ class Coordinator:
         """
         self._planner.expect_topic(state)
         self._expect_topic(state.topic_id)
-        return self._planner.plan(state, self._stream.states, limit, self._with_added_partitions(state, ceiling))
+        ceiling = self._with_added_partitions(state, ceiling)
+        if self.held:
+            ends, look = (state.high, state) if ceiling is None else (ceiling, None)
+            self.waiting_for_others(self._planner.positions(state, self.states), ends, look)
+            self.withheld += sum(max(0, ends.get(p, 0) - at) for p, at in self.held.items())
+        return self._planner.plan(state, self.states, limit, ceiling, self.held)
+
+    def waiting_for_others(
+        self, reached: Mapping[int, int], ends: Mapping[int, int], look: TopicState | None = None
+    ) -> Mapping[int, int]:
+        """Partition → next offset, of those that wait until the others were read: see `RewrittenKeys.released`."""
+        if form := self._rewritten.released(reached, ends, look):
+            log.warning("%s: the keys of topic %s are %s from here on", self.settings.name, self.settings.topic, form)
+            self._stream.states.change_keys(form)
+        return self.held
+
+    @property
+    def held(self) -> dict[int, int]:
+        """Partition → next offset, of those that wait until others were read."""
+        return {p: barrier.next_offset for p, barrier in self._rewritten.held.items()}
 
     def state_at(self, partition: int, offset: int) -> State:
         """The ordering state with which a range begins at this offset."""
@@ -175,7 +195,8 @@ class Coordinator:
         while work:
             done = yield from self._round(work, limits, gone)
             reached |= done
-            work = {p: (done[p], end) for p, (_, end) in work.items() if done[p] < end and p not in gone}
+            ended = gone.keys() | self._rewritten.held.keys()
+            work = {p: (done[p], end) for p, (_, end) in work.items() if done[p] < end and p not in ended}
         self._gone = gone
         self.summary.lag = left + sum(max(0, r.high - reached[r.partition]) for r in ranges)
         yield from self._release(caught_up=self.summary.lag == 0)
@@ -228,6 +249,8 @@ class Coordinator:
         barriers = [done.barrier for done in results if done.barrier is not None]
         for done in results:
             stream.states.met(done.state)
+            if done.barrier is not None and done.barrier.kind == "key_form":
+                self._rewritten.hold(done.partition, done.barrier)
         truncates = sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor)
         if truncates:
             stream.states.expect_one_epoch({done.partition: done.state for done in results})
@@ -328,7 +351,7 @@ class Coordinator:
     def _expect_topic(self, topic_id: str) -> None:
         if topic_id != self._topic_id:
             self._stream.enter(self.ports.topics.state(self.settings.topic))
-            self._topic_id = topic_id
+            self._topic_id, self._rewritten = topic_id, RewrittenKeys()
             self._releases.look()
 
 

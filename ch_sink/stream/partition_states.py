@@ -87,6 +87,12 @@ class States:
         self._epoch = self.highest_epoch + 1 if drained else self._epoch
         self._record()
 
+    def change_keys(self, form: str) -> None:
+        """Keys are written in this form from now on, and what was written otherwise was read: all epochs rise."""
+        self._common = self._common.met(key_forms=[form])
+        self._epoch = self.highest_epoch + 1
+        self._record()
+
     def begin(self, partition: int, offset: int) -> None:
         """A partition of which nothing was read begins at this offset, after others.
 
@@ -158,7 +164,7 @@ class States:
             text = self._looked_up[partition][1]
             state = State.from_json(text) if text else self._latest(partition, offset)
         state = state.raised_to(self._epoch).with_floors_of(self._common)
-        state = state.met(self._common.names, self._common.tables)
+        state = state.met(self._common.names, self._common.tables, self._common.key_forms)
         return replace(state, alone=self._partitions == 1, uncounted=not self._partitions)
 
     def _latest(self, partition: int, offset: int) -> State:
@@ -188,8 +194,8 @@ class States:
         self._orders.add((state.strategy, state.looks_up))
 
     def met(self, state: State) -> None:
-        """A partition has changes of the source names and source tables that this state of it has met."""
-        self._common = self._common.met((*state.names, *state.sources), state.tables)
+        """A partition has what this state of it has met."""
+        self._common = self._common.met((*state.names, *state.sources), state.tables, state.key_forms)
 
     def expect_one_table(self, source: str, offset: int) -> None:
         """Raises StreamFailed if changes of others than the truncated source table were met."""

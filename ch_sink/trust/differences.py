@@ -322,11 +322,11 @@ def _fair(kinds: dict[Any, str], limit: int) -> list[Any]:
 
 
 def _as_json(column: Column) -> str:
-    """Bytes that are not text as their hexadecimal digits: clients would take those of the whole JSON."""
+    """Bytes that are not text as ``{"hex": "00ff"}``, which `--key` takes, too."""
     name, json = quote(column.name), f"toJSONString({quote(column.name)})"
     if parse_type(column.type).bare.name not in ("String", "FixedString"):
         return f"toValidUTF8({json})"
-    return f"if(isValidUTF8({name}), {json}, toJSONString(lower(hex({name}))))"
+    return f"if(isValidUTF8({name}), {json}, concat('{{\"hex\":\"', lower(hex({name})), '\"}}'))"
 
 
 def _value(text: str | None) -> Any:

@@ -216,7 +216,9 @@ class Fold:
         self.at = {**dict.fromkeys(goal, 0), **self.at}
         total = left = sum(goal[p] - self.at[p] for p in goal)
         while any(self.at[p] < end for p, end in goal.items()):
-            reach = plan_ranges(self.at, goal, _LIMIT, self._settings.chunk_offsets)
+            held = self._coordinator.waiting_for_others(self.at, goal)
+            read = {p: end if p not in held else self.at[p] for p, end in goal.items()}
+            reach = plan_ranges(self.at, read, _LIMIT, self._settings.chunk_offsets)
             ranges = [
                 OffsetRange(self._settings.topic, self.topic_id, p, self.at[p], end, 0, goal[p])
                 for p, end in sorted(reach.items())
@@ -227,8 +229,8 @@ class Fold:
             except StreamFailed as error:
                 own = self._shadow.name in str(error.hint)
                 raise StreamFailed(error.message, hint=_NOT_BY_TOPIC if own else error.hint) from None
-            self.at |= {r.partition: r.end for r in ranges}
-            left -= sum(r.end - r.start for r in ranges)
+            self.at |= {r.partition: r.end for r in ranges} | self._coordinator.held
+            left = sum(max(0, goal[p] - self.at[p]) for p in goal)
             if total > _LIMIT:
                 text = f"applying changes: {grouped(total - left)} of {counted(total, 'offset')}"
                 self.say(Step(text, 1 - left / total))

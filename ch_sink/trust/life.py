@@ -167,7 +167,10 @@ class _Life:
             self._store(made)
             state = made.state
             self.events[first:] = [self._decided(event, trace) for event in self.events[first:]]
-            if made.barrier is not None:
+            if made.barrier is not None and made.barrier.kind == "key_form":
+                state = state.met(key_forms=[made.barrier.key_form])
+                end = int(np.searchsorted(records.offsets, made.barrier.next_offset))
+            elif made.barrier is not None:
                 self.floors = self.floors.with_floor(made.barrier.floor, made.barrier.source)
                 self._truncate(made.barrier)
                 end = int(np.searchsorted(records.offsets, made.barrier.next_offset))

@@ -130,7 +130,6 @@ def test_an_owner_does_not_ask_for_what_it_knows_is_not_there(
         return [
             ledger.facts(TopicFacts),
             ledger.facts(TruncateFloor),
-            ledger.open_schema_change(),
             ledger.topic_ids(),
             ledger.progress("id"),
             ledger.open_intents("id"),

@@ -40,7 +40,7 @@ def delivered(events: list[Event], rng: random.Random, repeats: int) -> list[Eve
 def test_the_table_equals_the_collection(engine: str, first: int) -> None:
     for seed in range(first, first + 10):
         keys = ("plain", "typed")[seed % 2]
-        collection, dialect = draw_collection(seed, numbers=keys == "typed")
+        collection, dialect = draw_collection(seed, typed=keys == "typed")
         rng = random.Random(seed)
         policy = policy_of(on_bad_record="fail", document_keys=keys)
         run = DocumentRun(document_table(DOCUMENT, engine), policy, collection.events(dialect))

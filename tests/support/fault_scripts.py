@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.replicas import Replicas
 from ch_sink.decode import Decoder
+from ch_sink.decode.key_forms import KeyForm
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import Policy, TopicProfile, policy_of
 from ch_sink.ports import History as EarlierRecords
@@ -168,6 +169,9 @@ class Remembering:
 
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
         return self.inner.key_values(keys, profile)
+
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        return self.inner.key_forms(keys)
 
 
 @lru_cache(maxsize=32)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ch_sink.decode.key_forms import KeyForm
 from ch_sink.model.change import ChangeBatch, Records, Skipped
 from ch_sink.model.policy import Policy, TopicProfile, policy_of
 from ch_sink.pipeline.plans import BatchDecoder
@@ -41,6 +42,9 @@ class PlainDecoder:
 
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
         raise NotImplementedError
+
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
+        return [KeyForm("JSON without schema", 0)]
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
         skipped: dict[Skipped, list[int]] = {}

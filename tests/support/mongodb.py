@@ -317,14 +317,14 @@ def _change(rng: random.Random, holder: Any, last: Any, dotted: str) -> Edit | N
     return Edit(removed=[dotted])
 
 
-def draw_collection(seed: int, operations: int = 40, *, numbers: bool = False) -> tuple[Collection, Dialect]:
-    """A history of a small collection. ``numbers``: some keys may be numbers, which needs typed keys."""
+def draw_collection(seed: int, operations: int = 40, *, typed: bool = False) -> tuple[Collection, Dialect]:
+    """A history of a small collection. ``typed``: some keys may be numbers or UUIDs, which needs typed keys."""
     rng = random.Random(seed)
     collection = Collection(rng)
+    seven = Binary.from_uuid(uuid.UUID(int=7), UuidRepresentation.STANDARD)
     identities: list[Any] = [
-        *((1, Int64(2), 5.5) if numbers else ("1", "2", "5.5")), "03", "drei", ObjectId(b"twelve bytes"),
-        {"x": 1, "y": "z"},
-        Binary.from_uuid(uuid.UUID(int=7), UuidRepresentation.STANDARD),
+        *((1, Int64(2), 5.5) if typed else ("1", "2", "5.5")), "03", "drei", ObjectId(b"twelve bytes"),
+        {"x": 1, "y": "z"}, seven if typed else str(uuid.UUID(int=7)),
     ]  # fmt: skip
     identities = rng.sample(identities, rng.randint(1, 5))
     for _ in range(operations):

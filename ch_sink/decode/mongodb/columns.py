@@ -1,5 +1,6 @@
 """Which column of a table gets which part of a document, and the documents' Kafka keys."""
 
+import re
 from collections.abc import Callable, Sequence
 from ctypes import CDLL
 from dataclasses import dataclass
@@ -7,14 +8,15 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ch_sink.decode.json.scanned import Programs, Refused
 from ch_sink.decode.mongodb.targets import TEXT_TYPES, document_converter, into
-from ch_sink.decode.mongodb.texts import Decimal, NonFinite, key_text, text_of, typed_key_text
+from ch_sink.decode.mongodb.texts import Decimal, NonFinite, ObjectId, canonical_text, key_text, text_of, typed_key_text
 from ch_sink.decode.mongodb.updates import MISSING, Path, Update, at
 from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.decode.native.library import Keep, Members, library
-from ch_sink.decode.native.scan import KEYS, NIL, NULL, TEXTS, Scan, written
+from ch_sink.decode.native.scan import NIL, NOTHING, NULL, SPECIAL, STRING, TEXTS, Scan, written
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
@@ -161,19 +163,45 @@ def _holds(column: Column) -> bool:
 
 
 def key_writer(policy: Policy) -> Callable[[Any], str | bytes | None]:
-    """The function that returns the text of an ``_id``; for plain texts it raises DecodeError for a number."""
+    """The function that returns the text of an ``_id``. A plain text has one meaning; else it raises DecodeError."""
     return typed_key_text if policy.documents.keys == "typed" else _plain_key
 
 
+_ALIKE = "^([0-9a-f]{24}$|[{])"
+"""Texts of ObjectIds and documents."""
+
+
 def _plain_key(value: Any) -> str | bytes | None:
-    if isinstance(value, (int, float, Decimal, NonFinite)) and not isinstance(value, bool):
-        raise DecodeError(
-            f"the document's _id is the number {key_text(value)!s}, which a column of texts would hold as the same key "
-            "as its text",
-            hint="set document.keys: typed, or give the column a type of numbers, and load the collection into a new "
-            "table",
-        )
-    return text_of(value)
+    if value is None or isinstance(value, (ObjectId, dict)):
+        return text_of(value)
+    if isinstance(value, str):
+        if re.match(_ALIKE, value) is None:
+            return value
+        what, other = f"the text {value!r}", "an ObjectId" if value[0] != "{" else "a document"
+    elif isinstance(value, (int, float, Decimal, NonFinite)) and not isinstance(value, bool):
+        what, other = f"the number {key_text(value)!s}", "its text"
+    else:
+        what, other = f"the value {canonical_text(value).decode()}", "a text"
+    raise DecodeError(
+        f"the document's _id is {what}, which a column of texts would hold as the same key as {other}",
+        hint="set document.keys: typed, or give the column the type of all keys (integers, UUIDs), and load the "
+        "collection into a new table",
+    )
+
+
+def have_one_meaning(texts: pa.Array, kinds: int) -> bool:
+    """Whether these plain texts of keys are all ObjectIds, or all of them strings that are no other key's text.
+
+    ``kinds``: those of the values, as bits. Others are checked one by one.
+    """
+    kinds &= ~(NOTHING | NIL)
+    if kinds == SPECIAL:
+        others = pc.match_substring(texts, "-")
+    elif kinds == STRING:
+        others = pc.match_substring_regex(texts, _ALIKE)
+    else:
+        return not kinds
+    return not pc.any(others, min_count=0).as_py()
 
 
 def key_column_name(policy: Policy) -> str:
@@ -274,17 +302,18 @@ class KeyScanner:
         """The keys' column; None if they have to be read one by one."""
         return self._programs.read(payloads, self._column)
 
-    def _column(self, found: Scan) -> pa.Array:
-        slot = found.program.slots["id",]
-        if not found.only(slot, TEXTS) or found.kinds(slot) & NULL:
+    def _column(self, scan: Scan) -> pa.Array:
+        slot = scan.program.slots["id",]
+        if not scan.only(slot, TEXTS) or scan.kinds(slot) & NULL:
             raise Refused
-        texts = written(found, slot, values=True)
+        texts = written(scan, slot, values=True)
         kinds = int(texts.seen[0])
         if texts.refused.any() or kinds & NIL:
             raise Refused
         if not self._plain:
             values: list[Any] = read(msgspec.json.decode(texts.literals(0)))
             return self._converter.convert(values).array
-        if kinds & ~KEYS:
+        found = texts.field(0, self._converter.arrow)
+        if not have_one_meaning(found, kinds):
             raise Refused
-        return texts.field(0, self._converter.arrow)
+        return found

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from ch_sink.decode.json.columns import IS_ROW, NEEDS_AFTER, convert_column, meta
 from ch_sink.decode.json.layout import Layout, RowReading, lists, source_block
 from ch_sink.decode.json.scanned import Block, Refused, Scanner, block_fields, block_members
-from ch_sink.decode.mongodb.columns import ID, DocumentColumn, DocumentTable
+from ch_sink.decode.mongodb.columns import ID, DocumentColumn, DocumentTable, have_one_meaning
 from ch_sink.decode.mongodb.texts import field_type
 from ch_sink.decode.mongodb.updates import MISSING, Update, at, from_description, from_patch
 from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.decode.native.library import Keep, Members, library
-from ch_sink.decode.native.scan import KEYS, NULL, OBJECT, TEXTS, WRITABLE, Scan, Written, written
+from ch_sink.decode.native.scan import NULL, OBJECT, TEXTS, WRITABLE, Scan, Written, written
 from ch_sink.decode.parts import Fault, Mask, Part, Read
 from ch_sink.decode.unknown_columns import reserved
 from ch_sink.errors import DecodeError
@@ -313,10 +313,11 @@ class DocumentScanner(Scanner):
         if column.path == ():
             return texts.whole(column.converter.arrow)
         number = self._names.index(column.path[0])
-        kinds = KEYS if column.path == ID else WRITABLE
-        if not column.plain or len(column.path) > 1 or int(texts.seen[number]) & ~kinds:
+        kinds = int(texts.seen[number])
+        if not column.plain or len(column.path) > 1 or kinds & ~WRITABLE:
             return None
-        return texts.field(number, column.converter.arrow)
+        found = texts.field(number, column.converter.arrow)
+        return found if column.path != ID or have_one_meaning(found, kinds) else None
 
     def _converted(self, texts: Written, column: DocumentColumn, others: dict[int, Any], part: Part) -> pa.Array:
         values: list[Any] = read(msgspec.json.decode(texts.literals(self._names.index(column.path[0]))))

@@ -294,7 +294,7 @@ def key_type(values: Iterable[Any]) -> SourceType:
     seen = list(values)
     if seen and all(isinstance(v, int) and not isinstance(v, bool) for v in seen):
         return SourceType("int64", optional=False)
-    if seen and all(isinstance(v, Binary) and v.subtype == 4 and v.uuid for v in seen):
+    if seen and all(isinstance(v, Binary) and v.uuid for v in seen):
         return SourceType("string", "io.debezium.data.Uuid", optional=False)
     return SourceType("string", optional=False)
 

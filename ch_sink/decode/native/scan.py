@@ -197,13 +197,10 @@ def optional(mask: Mask | None) -> int | None:
     return None if mask is None else address(mask)
 
 
-_NOTHING, NIL, _WORD, _WHOLE, _DOUBLE, _STRING, _SLASHED, _SPECIAL, _DECIMAL, _NESTED = (
-    1 << kind for kind in range(10)
-)
-KEYS = _NOTHING | NIL | _WORD | _STRING | _SPECIAL | _NESTED
-"""Kinds of values, as bits: those whose plain JSON without quotes is what a text column for keys holds …"""
-WRITABLE = KEYS | _WHOLE | _DOUBLE | _DECIMAL
-"""… and what another text column holds: equal numbers need not have one text there."""
+NOTHING, NIL, _WORD, _WHOLE, _DOUBLE, STRING, _SLASHED, SPECIAL, _DECIMAL, _NESTED = (1 << kind for kind in range(10))
+"""Kinds of values, as bits. ``SPECIAL``: ObjectIds, and dates and UUIDs, which alone have a hyphen in their texts."""
+WRITABLE = NOTHING | NIL | _WORD | _WHOLE | _DOUBLE | STRING | SPECIAL | _DECIMAL | _NESTED
+"""Those whose plain JSON without quotes is what a text column holds."""
 _REFUSED, _WRITTEN = 1, 2
 _DOTLESS, _VALUES = 1, 2
 _PART = np.dtype([("from", "<u4"), ("size", "<u4"), ("at", "<u4"), ("length", "<u4"), ("kind", "<u4")])

@@ -12,7 +12,7 @@ class Counted:
 
     def __init__(self, inner: Any, counts: list[int]) -> None:
         self.inner, self.counts = inner, counts
-        self.learn = inner.learn
+        self.learn, self.key_forms = inner.learn, inner.key_forms
 
     def decode(self, records: Records, *given: Any, **named: Any) -> Any:
         self.counts.append(len(records))

@@ -83,7 +83,7 @@ def images(batch: ChangeBatch) -> list[Any]:
 
 def test_avro_says_the_same_as_json() -> None:
     for seed in range(5):
-        collection, dialect = draw_collection(seed + 500, numbers=True)
+        collection, dialect = draw_collection(seed + 500, typed=True)
         events = [e for e in collection.events(dialect) if e.value is not None and "patch" not in e.value]
         topic = Topic()
         pairs = [(topic.write(KEY, e.key), topic.write(ENVELOPE, e.value)) for e in events]

@@ -1,10 +1,12 @@
 """Keys of collections in which ``_id`` is a number here and a text there."""
 
 import json
+import re
+from datetime import datetime
 from typing import Any
 
 import pytest
-from bson import Decimal128, Int64, ObjectId
+from bson import Binary, Decimal128, Int64, ObjectId
 
 from ch_sink.decode import Decoder
 from ch_sink.model.change import ChangeBatch, Records
@@ -52,11 +54,44 @@ def stored(batch: ChangeBatch) -> list[Any]:
 @pytest.mark.parametrize("form", ["plain", "schema", "avro"])
 @pytest.mark.parametrize("number", [1, 1.5, Int64(1), Decimal128("1.00"), float("nan")])
 def test_a_number_and_its_text_are_never_one_row(number: Any, form: str, column: str) -> None:
-    texts = ["596e275826f08b2730779e1f"] * 70  # as many as the compiled scanner reads
+    texts = ["a name"] * 70  # as many as the compiled scanner reads
     batch = decode([ObjectId(), *texts, number, "1", "007"], column, form)
     assert [bad.index for bad in batch.bad] == [71]
     assert f"_id is the number {1.5 if number == 1.5 else 'NaN' if number != number else 1}" in batch.bad[0].reason
     assert [one.strip(b"\0") for one in stored(batch)[-2:]] == [b"1", b"007"]
+
+
+HEX = "596e275826f08b2730779e1f"
+DATE = datetime(2023, 11, 14, 22, 13, 20)
+
+
+@pytest.mark.parametrize("many", [1, 70])
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        (HEX, f"the text '{HEX}', .* as an ObjectId"),
+        ('{"a":1}', "as a document"),
+        (True, "the value true,"),
+        (DATE, r"the value {\"\$date\""),
+        (Binary(b"1234567890123456", 4), r"the value {\"\$binary\""),
+    ],
+)
+def test_keys_of_different_types_are_never_one_row(refused: Any, said: str, many: int) -> None:
+    """An application wrote ids as ObjectIds, and another version of it their digits."""
+    for others in ([ObjectId(HEX)], ["a name"], [ObjectId(HEX), "a name", {"a": 1}]):
+        batch = decode([*others * many, refused])
+        assert [bad.index for bad in batch.bad] == [len(others) * many]
+        assert re.search(said, batch.bad[0].reason)
+    alone = decode([refused] * many)
+    assert len(alone.bad) == many
+
+
+def test_plain_keys_of_one_type_are_taken() -> None:
+    assert stored(decode([ObjectId(HEX)] * 70))[0] == HEX.encode()
+    assert stored(decode(["a name", HEX.upper(), HEX + "0"] * 70))[:2] == [b"a name", HEX.upper().encode()]
+    assert stored(decode([{"a": 1}] * 70))[0] == b'{"a":1}'
+    uuids = decode([Binary(b"1234567890123456", 4)] * 70, "UUID")
+    assert not uuids.bad
 
 
 def test_numbers_alone_fill_a_column_of_their_own() -> None:

@@ -1,0 +1,70 @@
+"""Whether all changes of a key come from one partition, in order, where that decides what is stored.
+
+Kafka's producers choose a record's partition by the bytes of its key. So the Kafka key must be the table's key, and
+another way of writing it moves rows between partitions: another converter, schema or schema id.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ch_sink.decode.key_forms import KeyForm
+from ch_sink.errors import StreamFailed
+from ch_sink.model.change import ChangeBatch, Op, Records
+from ch_sink.order import State
+from ch_sink.pipeline.barrier import Barrier
+from ch_sink.pipeline.target import Target
+from ch_sink.sources import Source
+
+
+class ReadsKeys(Protocol):
+    """See `ch_sink.pipeline.plans.BatchDecoder`."""
+
+    def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]: ...
+
+
+def in_one_partition(
+    batch: ChangeBatch, records: Records, target: Target, source: Source | None, decoder: ReadsKeys, state: State
+) -> tuple[State, Barrier | None]:
+    """The state that knows how keys are written, and the barrier before the first one that is written otherwise.
+
+    Raises:
+        StreamFailed: the topic has several partitions, and its records have no keys, or keys with fields that the
+            table's key lacks.
+    """
+    strategy = target.strategy(source)
+    if state.alone or batch.key is None or not len(batch) or strategy == "stated":
+        return state, None
+    if _lack_kafka_keys(batch, records):
+        raise StreamFailed(
+            f"the records of {records.topic} carry no key, so changes of a row may be in any of its partitions, in any "
+            "order",
+            hint="Use a topic of one partition, or let the connector write keys (message.key.columns).",
+        )
+    needs = strategy == "kafka_offset" or target.versions_are_times
+    needs = needs or target.needs_stored_rows(tuple(batch.key.column_names), source)
+    if not needs and not target.policy.keys.ignored:
+        return state, None
+    places = batch.source_index.tolist()
+    forms = decoder.key_forms([records.keys[place] for place in places])
+    if longer := next((form for form in forms if form.ignored), None):
+        raise StreamFailed(
+            f"the keys of {records.topic} have {', '.join(longer.ignored)}, which ignored_key_fields leaves out: "
+            "changes of a row may be in several partitions, and nothing tells which is the last of a transaction",
+            hint="Use a topic of one partition, or keep the field in the table's key.",
+        )
+    if not needs:
+        return state, None
+    new = [form for form in forms if form.name not in state.key_forms]
+    if new and (state.key_forms or len(new) > 1):
+        met = state.key_forms or (new.pop(0).name,)
+        first = min(new, key=lambda form: form.first)
+        place = places[first.first]
+        at = int(records.offsets[place]), int(records.timestamps[place])
+        return state.met(key_forms=met), Barrier("key_form", at[0], key_form=first.name, timestamp=at[1])
+    return state.met(key_forms=[form.name for form in new]), None
+
+
+def _lack_kafka_keys(batch: ChangeBatch, records: Records) -> bool:
+    """Whether the records of rows have no key. That of a truncate never has one."""
+    rows = batch.source_index[batch.op != Op.TRUNCATE]
+    return bool(len(rows)) and records.keys[int(rows[0])] is None

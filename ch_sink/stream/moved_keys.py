@@ -1,0 +1,120 @@
+"""Keys that move between partitions: what was written before they moved is read first.
+
+A key that moves has older changes in its former partition. Offsets of different partitions do not compare, nor do
+positions if the source has failed over in the meantime, and a change may need the row that an earlier one stored. So
+the former changes are read first, and everything behind them belongs to the next epoch.
+
+Keys move if a topic gets more partitions, and if they are written in other bytes (`ch_sink.pipeline.one_partition`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ch_sink.errors import StreamFailed
+from ch_sink.model.values import TopicState
+from ch_sink.pipeline.barrier import Barrier
+
+
+@dataclass(slots=True)
+class RewrittenKeys:
+    """Partitions that wait at a key that is written in another form, until all others were read up to there.
+
+    The producer writes every key in the new form once it has begun to, so what the other partitions hold by then, up to
+    their own first such key, was written before.
+    """
+
+    held: dict[int, Barrier] = field(default_factory=dict)
+    _look: TopicState | None = None
+    """The last look at the topic when a partition began to wait."""
+    _ends: Mapping[int, int] | None = None
+
+    def hold(self, partition: int, barrier: Barrier) -> None:
+        """The partition waits at this barrier."""
+        self.held[partition] = barrier
+        self._look = self._ends = None
+
+    def released(self, reached: Mapping[int, int], ends: Mapping[int, int], look: TopicState | None) -> str:
+        """The form that is read now, whose partitions wait no longer; empty if it is not time.
+
+        Args:
+            reached: partition → next offset.
+            ends: partition → offset up to which it is to be read.
+            look: the look at the topic that shows these ends; None if nothing is read beyond them.
+        """
+        if not self.held:
+            return ""
+        if look is not None and (self._look is None or self._look is look):
+            # These ends may be older than the record that waits: those of the next look are not.
+            self._look = look
+            return ""
+        if self._ends is None:
+            self._ends = dict(ends)
+        if any(reached[p] < end for p, end in self._ends.items() if p not in self.held):
+            return ""
+        form = min(self.held.values(), key=lambda barrier: barrier.timestamp).key_form
+        self.held = {p: barrier for p, barrier in self.held.items() if barrier.key_form != form}
+        self._look = self._ends = None
+        return form
+
+
+@dataclass(slots=True)
+class AddedPartitions:
+    """How far the former partitions are read before new ones.
+
+    The producer goes on with the former partitions until it hears of the new ones, so the former ones are read as usual
+    until a new one holds a record, and then once more to their ends.
+
+    If the number of partitions becomes a multiple of what it was, keys move to new partitions only. Else they also move
+    between the former ones, and no record shows where that begins.
+    """
+
+    _in_use: TopicState | None = None
+    """The last look at the topic, if a new partition held a record then."""
+    _ends: dict[int, int] | None = None
+
+    def ceiling(
+        self,
+        former: int,
+        state: TopicState,
+        reached: Mapping[int, int],
+        given: Mapping[int, int] | None,
+        *,
+        compare: bool = False,
+    ) -> dict[int, int] | None:
+        """Former partition → offset up to which it is read now; None if the new partitions may be read as well.
+
+        Args:
+            former: how many partitions the topic had.
+            reached: partition → next offset.
+            given: ends of the topic when the job began, if it reads no further.
+            compare: whether changes of different partitions compare (`States.compare`).
+
+        Raises:
+            StreamFailed: nothing says which of the former partitions' changes are older than others.
+        """
+        ends = {p: state.high[p] for p in range(former)}
+        if former > 1 and len(state.low) % former:
+            behind = {p: end - reached[p] for p, end in ends.items() if reached[p] < end}
+            if behind and not compare:
+                raise _undrained(state, former, behind)
+            return None
+        held = given if given is not None else state.high
+        in_use = any(held.get(p, 0) > 0 for p in range(former, len(state.low)))
+        if not in_use or (given is None and (self._in_use is None or self._in_use is state)):
+            # The ends may be older than the record that was seen: those of the next look are not.
+            self._in_use, self._ends = state if in_use else None, None
+            return ends
+        if self._ends is None:
+            self._ends = ends
+        return None if all(reached[p] >= end for p, end in self._ends.items()) else self._ends
+
+
+def _undrained(state: TopicState, former: int, behind: Mapping[int, int]) -> StreamFailed:
+    unread = ", ".join(f"{n} of partition {p}" for p, n in sorted(behind.items()))
+    return StreamFailed(
+        f"topic {state.topic} has {len(state.low)} partitions instead of {former}, and changes that were sent before "
+        f"may be unread ({unread}): keys have moved between partitions, and nothing tells which changes are older",
+        hint="Empty the table, and let a new snapshot fill it under a new stream name. To add partitions safely, stop "
+        "the connector, let this stream catch up, add them, and start this stream before the connector; or multiply "
+        "their number.",
+    )
