@@ -94,8 +94,8 @@ class KeyReader:
         if set(names) != set(self.columns):
             raise DecodeError(
                 f"the key has the columns {', '.join(names)}, {self._known()} {', '.join(self.columns)}",
-                hint="a topic must keep its key (message.key.columns); if it has changed for good, recreate the table "
-                "sorted by the new key, or name the new key's columns in key_columns",
+                hint="a topic must keep its key (message.key.columns); if it has changed for good, begin another table "
+                "and another `stream` with start: latest, and take a new snapshot",
             )
         return [arrays[names.index(name)] for name in self.columns]
 

@@ -29,10 +29,11 @@ from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.servers import replica_findings, servers_of
 from ch_sink.discovery.value_findings import computed_findings, document_findings, value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
-from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, TableNotFound
+from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, StreamFailed, TableNotFound
 from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
+from ch_sink.stream.claims import expect_same_terms
 from ch_sink.table.checks import Finding, check_table, keyless_finding
 from ch_sink.table.ddl import views_of
 from ch_sink.table.evolve import adding_by_hand, diff, unfilled
@@ -147,7 +148,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
             yield from _columns(config, table, schema)
     yield from _other_tables(config, client, key, table)
     yield from _rollups(config, client, table)
-    yield from _progress(config, client, topic)
+    yield from _progress(config, client, topic, table)
     yield from _other_rows(config, client, table, key)
 
 
@@ -228,6 +229,14 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
         lacking = [name for name in lacking if name not in alone]
     if lacking and config.evolve == "fail":
         yield Finding("fail", "columns", f"the table lacks {', '.join(lacking)} (evolve: fail)", remedy)
+    elif lacking and config.evolve == "ignore":
+        said = f"the table lacks {', '.join(lacking)} (evolve: ignore): rows that are stored have no value there"
+        yield Finding(
+            "warn",
+            "columns",
+            said,
+            "To store it, set evolve: add_columns, and fill the table again with `ch_sink resync CONFIG --apply`.",
+        )
     elif lacking:
         yield Finding("warn", "columns", f"the table lacks {', '.join(lacking)} (evolve: {config.evolve})", remedy)
     elif alone:
@@ -311,12 +320,16 @@ def _other_rows(config: Config, client: Client, table: TargetTable, key: tuple[s
         yield from [found] if found is not None else []
 
 
-def _progress(config: Config, client: Client, topic: TopicState | None) -> Iterator[Finding]:
-    """The stream's progress, and offsets that no longer exist."""
+def _progress(config: Config, client: Client, topic: TopicState | None, table: TargetTable) -> Iterator[Finding]:
+    """The stream's progress: columns that it has filled otherwise, and offsets that no longer exist."""
     ledger = ledger_of(config, client)
     try:
         known = ledger.topic_ids()
         progress = ledger.progress(topic.topic_id) if topic else {}
+        expect_same_terms(config.stream_name, ledger, table, config.policy(), config.source_table)
+    except StreamFailed as error:
+        yield Finding("fail", "columns", str(error), error.hint)
+        return
     except ChSinkError:
         # The ledger's table does not exist, which is already a finding.
         return

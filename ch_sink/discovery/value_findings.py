@@ -52,15 +52,14 @@ def sampled_literals(
 def computed_findings(client: Client, table: TargetTable, stated: Collection[str]) -> Iterator[Finding]:
     """A finding for each such column; the server says what type its expression has.
 
-    ``stated``: columns that the events state, which the table does not compute.
+    ``stated``: columns that the events state, for which the table does not compute a default.
     """
     nullable = {c.name for c in table.columns if parse_type(c.type).nullable}
     asked = [
         (column, sorted(nullable & columns_in(column.default_expression, {c.name for c in table.columns})))
         for column in table.columns
-        if column.default_kind in ("MATERIALIZED", "DEFAULT")
-        and column.name not in stated
-        and column.name not in nullable
+        if column.default_kind == "MATERIALIZED" or (column.default_kind == "DEFAULT" and column.name not in stated)
+        if column.name not in nullable
     ]
     asked = [(column, inputs) for column, inputs in asked if inputs]
     if not asked:

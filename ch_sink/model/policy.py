@@ -91,6 +91,8 @@ IDS = "_id"
 """The field of a document that identifies it, whatever the table's column is called."""
 Origins = tuple[tuple[str, str], ...]
 """Columns of a table, each with what it is filled with: see `ColumnPolicy.origins`."""
+LEFT_OUT = "nothing"
+"""What a column is filled with that the stream leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class ColumnPolicy:
 
         Of the key of a mask only four bytes of a digest are shown, less than the masked values show.
         """
-        made = dict.fromkeys(self.left_out, "nothing")
+        made = dict.fromkeys(self.left_out, LEFT_OUT)
         made |= {new: f"column {old}" for old, new in self.rename}
         for name, how in self.mask:
             key = hmac.digest(self.mask_key.encode(), b"", "sha256")[:4].hex() if how.startswith("hmac") else ""

@@ -64,6 +64,9 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
     concerned = [c for c in batch.unknown if c.change in acted_on]
     if evolve != "fail" and target.appends and not key:
         _refuse_unfilled(concerned, table, evolve)
+    for column in concerned if evolve == "ignore" else ():
+        if column.change == "add":
+            _warn_once(table.qualified, column.name, "to store it later, fill the table again with ch_sink resync")
     if evolve == "ignore" or not concerned:
         return None
     stuck = [c for c in concerned if c.change == "null" and (c.clickhouse_type is None or evolve == "fail")]
@@ -142,12 +145,12 @@ def _refuse_reserved(columns: Sequence[UnknownColumn], table: TargetTable, evolv
             "source's values out.",
         )
     for column in columns:
-        _warn_once(table.qualified, column.name)
+        _warn_once(table.qualified, column.name, "the sink writes that column itself")
 
 
 @lru_cache(maxsize=1024)
-def _warn_once(table: str, column: str) -> None:
-    log.warning("%s: the source's column %r is left out; the sink writes that column itself", table, column)
+def _warn_once(table: str, column: str, why: str) -> None:
+    log.warning("%s: the source's column %r is left out; %s", table, column, why)
 
 
 def expect_stated(batch: ChangeBatch, table: TargetTable) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
-from ch_sink.model.policy import IDS, Policy
+from ch_sink.model.policy import IDS, LEFT_OUT, Policy
 from ch_sink.order import State
 from ch_sink.ports import Claim, Execution, Ledger, Terms
 from ch_sink.table.model import Family, TargetTable
@@ -157,11 +157,11 @@ def _alive_without_proc(pid: int) -> str:
 def expect_same_terms(
     stream: str, ledger: Ledger, table: TargetTable, policy: Policy, source_table: str = ""
 ) -> Claim | None:
-    """The newest claim of the stream, if what it has stored can be found again.
+    """The newest claim of the stream, if what it has stored can be found again, and has a value in every column.
 
     Rows are found by what decides their place, and those without a key by all of their values. If these columns are
     filled otherwise than before, changes and deletes of stored rows would miss them. Changes of another source table of
-    the topic say nothing of them.
+    the topic say nothing of them. A column that was left out has no value in any row that is there.
 
     Raises StreamFailed.
     """
@@ -178,15 +178,17 @@ def expect_same_terms(
     was, now = dict(last.terms.columns), dict(filled)
     changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
     # Documents' keys are compared with stored ones, and an update that states only what it changes is applied to these.
+    # A renamed column is left out under its former name, which the source may have given up by now.
+    empty = {name for name in changed if was.get(name) == LEFT_OUT and f"column {name}" not in was.values()}
     of_documents = {name for name in changed if name == IDS or was.get(name, "").startswith("field ")}
     if table.engine.family is not Family.MERGE_TREE:
         changed &= table.deciding_columns(()) | {*table.added_key(policy.columns), *policy.columns.source}
     elif any(State.from_json(t.state).profile.key_columns for t in totals):
         changed &= {*table.added_key(policy.columns), *policy.columns.source}
     changed |= of_documents
-    if not changed or not totals:
+    if not (changed or empty) or not totals:
         return last
-    name = min(changed)
+    name = min(changed or empty)
     before, after = was.get(name, f"column {name}"), now.get(name, f"column {name}")
     fill = "fill the table again with `ch_sink resync CONFIG --apply`"
     if policy.columns.source:
@@ -196,6 +198,8 @@ def expect_same_terms(
     missed = "later changes would not find these rows"
     if name in of_documents and name != IDS:
         missed = "updates that state only what they change would keep the former values"
+    elif not changed:
+        missed = "rows without an event since would have no value there"
     raise StreamFailed(
         f"stream {stream!r} has stored rows of {table.qualified} with {before} in the column {name!r}, which would be "
         f"filled with {after} now: {missed}",

@@ -97,10 +97,11 @@ def test_case_11_letter_case_tells_columns_apart(make: Make, engine: str) -> Non
     assert both.view() == [(1, "lower", "upper")]
 
 
-def test_case_11_an_unknown_column_is_left_out_when_told(make: Make) -> None:
+def test_case_11_an_unknown_column_is_left_out_when_told(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     fed = make("replacing", policy=IGNORE)
     fed.feed([insert(1, "a", 100), insert(2, "b", 110, extra="x")])
     assert fed.view() == [(1, "a"), (2, "b")]
+    assert "column 'extra' is left out; to store it later, fill the table again" in caplog.text
 
 
 @each_collapsing

@@ -104,6 +104,8 @@ def test_after_the_table_was_mended_a_retry_makes_it_equal_to_its_source(stream:
     assert stream.rows == ({1: 5, 3: 3})
     listed = stream.ask("list")
     assert [(x["offset"], x["column"]) for x in listed["dead_letters"]] == [(o, "v") for o in (8, 7, 5, 3, 1)]
+    checked = inside("verify", stream.config, "--json", "--patience", "0")
+    assert (checked.returncode, json.loads(checked.stdout)["streams"][0]["dead_letters"]) == (0, 5), checked.stderr
     assert stream.ask("retry", code=1)["applied"] == 0  # nothing was mended yet
     assert stream.rows == {1: 5, 3: 3}
     stream.alter("Nullable(Int32)")

@@ -26,7 +26,7 @@ def test_those_that_a_null_would_stop_are_named(client: Client, database: str) -
         f"CREATE TABLE {database}.t ({TABLE}) ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
     )
     table = detect(client, database, "t", policy_of())
-    found = list(computed_findings(client, table, {"id", "note", "name", "stated"}))
+    found = list(computed_findings(client, table, {"id", "note", "name", "stated", "size"}))
     assert [f.detail.split(" is ")[0] for f in found] == ["size", "label"]
     assert {f.level for f in found} == {"warn"}
     # An expression such as if(isNull(note), 0, length(note)) has that type, and never is NULL.

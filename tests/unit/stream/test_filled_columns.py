@@ -58,6 +58,17 @@ def test_a_column_that_places_rows_is_filled_as_before(was: dict[str, Any], now:
     opens(before(**was), table(REPLACING, "v", "tenant", "id"), **was)
 
 
+@pytest.mark.parametrize("engine", [REPLACING, APPEND])
+def test_a_column_that_was_left_out_is_not_filled_beside_rows_without_its_value(engine: Engine) -> None:
+    there, was = table(engine, "id"), {"exclude": ("v",)}
+    with pytest.raises(StreamFailed, match=r"nothing in the column 'v'.* would have no value there") as error:
+        opens(before(**was), there)
+    assert "resync" in (error.value.hint or "")
+    opens(before(**was), there, **was)
+    opens(before(), there, **was)
+    opens(before(rename=(("x", "v"),)), there)
+
+
 def test_rows_without_a_key_are_found_by_all_of_their_values() -> None:
     there = table(APPEND)
     with pytest.raises(StreamFailed, match="in the column 'w'"):
