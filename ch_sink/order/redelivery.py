@@ -146,7 +146,7 @@ class Seen:
         runs = self._runs_with(event)
         here = runs.pop(mine, 0)
         if mine is not None:
-            return any(there > here for there in runs.values()) or (stepped_back and here > 0 and not runs)
+            return any(there > here for there in runs.values())
         if not here or stepped_back or self._batch.key is not None:
             return here > 0
         raise StreamFailed(

@@ -44,8 +44,8 @@ class Knobs:
     high_offsets: bool = False
     """First offsets just below 2**31."""
     compressed: bool = False
-    """MySQL: all events of a transaction share one position, so two changes can have one identity.
-    Without a key a re-delivered one then cannot be distinguished from a second one."""
+    """MySQL: all events of a transaction share one position, so two changes can have one identity. Where every change
+    counts, only the connector's run distinguishes a re-delivered one from a second one."""
     gtid_replay: bool = False
     """MySQL: after a failover the last transactions are sent again at their new positions (tables with a key)."""
     keyless_spread: bool = False

@@ -197,6 +197,14 @@ def test_a_history_keeps_changes_of_one_position_that_differ_or_are_of_one_run()
     assert counted(*rows, key=b"1").keep.all()
     back = [(7, value, 20, "u", b"a") for value in (1, 2, 1)]
     assert counted(*back, key=b"1").keep.all()
+    resumed = [
+        (6, 9, 1, "c", b"a"),
+        (7, 8, 20, "c", b"a"),
+        (6, 9, 1, "c", b"b"),
+        (7, 8, 20, "c", b"b"),
+        *[(*r[:4], b"b") for r in back],
+    ]
+    assert counted(*resumed, key=b"1").keep.tolist() == [True, True, False, False, True, True, True]
     assert counted(*rows, rows[2], key=b"1").keep.tolist() == [True, True, True, False]
     assert counted(*back, (7, 2, 20, "u", b"b"), key=b"1").keep.tolist() == [True, True, True, False]
 
