@@ -12,6 +12,8 @@ from ch_sink.decode.key_layouts import fields_of
 class KeyForm:
     """One way in which keys of a chunk are written."""
 
+    schema: str
+    """Name of the keys' schema, empty if they have none: connectors that share a topic have one each."""
     name: str
     first: int
     """Place of the first record whose key is written so."""
@@ -36,7 +38,8 @@ def key_forms(keys: Sequence[bytes | None], envelopes: Envelopes, ignored: Colle
             continue
         for framed, places, payloads in groups:
             mine = tuple(name for name in fields_of(framed, payloads[0]) if name in ignored) if ignored else ()
-            found.append(KeyForm(_name(framed), given[places[0]] if places is not None else given[0], mine))
+            schema = (framed.avro.name if framed.avro is not None else framed.schema and framed.schema.name) or ""
+            found.append(KeyForm(schema, _name(framed), given[places[0]] if places is not None else given[0], mine))
         break
     return sorted(found, key=lambda form: form.first)
 

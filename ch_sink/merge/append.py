@@ -88,8 +88,10 @@ def merge_append(changes: Changes, out: Resolved) -> Merged:
     return merged
 
 
-def count_once(batch: ChangeBatch, order: Sequenced, counted: Mapping[str, int]) -> dict[str, int]:
-    """Of each source name the position of the snapshot that is counted, −1 once changes have followed.
+def count_once(
+    batch: ChangeBatch, order: Sequenced, counted: Mapping[str, tuple[int, bool]]
+) -> dict[str, tuple[int, bool]]:
+    """Of each source name the position of the snapshot that is counted, −1 for none, and whether changes have followed.
 
     ``counted``: the same before the batch. The rows of one snapshot share its position.
 
@@ -99,14 +101,17 @@ def count_once(batch: ChangeBatch, order: Sequenced, counted: Mapping[str, int])
     after = dict(counted)
     for i in np.flatnonzero(order.keep).tolist():
         name = batch.source_name[int(batch.source_code[i])]
-        position = to_int(batch.commit, i) if batch.op[i] == Op.READ else -1
-        if position >= 0 and after.get(name, position) != position:
+        position, (known, followed) = to_int(batch.commit, i), after.get(name, (-1, False))
+        if batch.op[i] != Op.READ:
+            after[name] = known, True
+            continue
+        if followed or known not in (-1, position):
             raise StreamFailed(
                 f"the event at offset {int(batch.offset[i])} is a row of another snapshot of source {name!r}: without "
                 "a key, nothing tells whether the table has the row already",
                 hint=COUNT_AGAIN,
             )
-        after[name] = position
+        after[name] = position, False
     return after
 
 

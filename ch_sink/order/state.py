@@ -45,9 +45,9 @@ class State:
     """Source names met in the topic by this partition's ranges."""
     tables: tuple[str, ...] = ()
     """Source tables met there, of several only two."""
-    key_forms: tuple[str, ...] = ()
-    """How the keys were written, if all changes of a key have to come from one partition: see
-    `ch_sink.pipeline.one_partition`."""
+    key_forms: dict[str, str] = field(default_factory=dict)
+    """Name of a schema of keys → how they are written now, if all changes of a key have to come from one partition:
+    see `ch_sink.pipeline.one_partition`."""
     loaded: Loaded = NOTHING_LOADED
     """What rows show that were loaded from the source."""
     doubled: dict[str, str] = field(default_factory=dict)
@@ -55,8 +55,8 @@ class State:
     inner position (hex) of the create half that opened it."""
     closed: dict[str, str] = field(default_factory=dict)
     """The same of keys whose former row has left since, while that transaction goes on."""
-    counted: dict[str, int] = field(default_factory=dict)
-    """Of a table without a key: source name → position of its snapshot, −1 once changes have followed."""
+    counted: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """Of a table without a key: source name → position of its snapshot, −1 for none, and whether changes followed."""
     alone: bool = False
     """The topic has only this partition, so truncates cannot arrive on another one."""
     uncounted: bool = False
@@ -127,14 +127,15 @@ class State:
         """Below it, changes of this source name were deleted by a truncate."""
         return self.floors.get(source, NO_FLOOR)
 
-    def met(self, names: Iterable[str] = (), tables: Iterable[str] = (), key_forms: Iterable[str] = ()) -> "State":
-        """The state that knows these source names, source tables and forms of keys too."""
-        return replace(
-            self,
-            names=tuple(sorted({*self.names, *self.sources, *names})),
-            tables=tuple(sorted({*self.tables, *tables})[:2]),
-            key_forms=tuple(dict.fromkeys([*self.key_forms, *key_forms])),
-        )
+    def met(self, names: Iterable[str] = (), tables: Iterable[str] = ()) -> "State":
+        """The state that knows these source names and source tables too."""
+        names, tables = sorted({*self.names, *self.sources, *names}), sorted({*self.tables, *tables})[:2]
+        return replace(self, names=tuple(names), tables=tuple(tables))
+
+    def rewritten(self, schema: str, form: str) -> "State":
+        """The state for keys in this form, which replaces that of the same schema, and of keys without one."""
+        others = {name: known for name, known in self.key_forms.items() if schema and name}
+        return replace(self, key_forms={**others, schema: form})
 
     def highest_but(self, source: str) -> tuple[int, int]:
         """The highest epoch, and the highest position in it that a change or a truncate of another source has had.

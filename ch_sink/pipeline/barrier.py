@@ -41,8 +41,8 @@ class Barrier:
     """Truncate: its position, below which changes of its source name are dropped from then on."""
     source: str = ""
     """Truncate: its source name."""
-    key_form: str = ""
-    """How the key of the next record is written, otherwise than those before it."""
+    key_form: tuple[str, str] = ("", "")
+    """How the key of the next record is written, otherwise than those before it: its schema's name, and the form."""
     timestamp: int = 0
     """That record's, in milliseconds since 1970."""
 

@@ -38,7 +38,9 @@ def in_one_partition(
         raise StreamFailed(
             f"the records of {records.topic} carry no key, so changes of a row may be in any of its partitions, in any "
             "order",
-            hint="Use a topic of one partition, or let the connector write keys (message.key.columns).",
+            hint="Name the brokers (kafka.bootstrap.servers): the topic may have one partition."
+            if state.uncounted
+            else "Use a topic of one partition, or let the connector write keys (message.key.columns).",
         )
     needs = strategy == "kafka_offset" or target.versions_are_times
     needs = needs or target.needs_stored_rows(tuple(batch.key.column_names), source)
@@ -54,14 +56,14 @@ def in_one_partition(
         )
     if not needs:
         return state, None
-    new = [form for form in forms if form.name not in state.key_forms]
-    if new and (state.key_forms or len(new) > 1):
-        met = state.key_forms or (new.pop(0).name,)
-        first = min(new, key=lambda form: form.first)
+    if not state.key_forms and forms:
+        state = state.rewritten(forms[0].schema, forms[0].name)
+    first = next((form for form in forms if state.key_forms.get(form.schema) != form.name), None)
+    if first is not None:
         place = places[first.first]
         at = int(records.offsets[place]), int(records.timestamps[place])
-        return state.met(key_forms=met), Barrier("key_form", at[0], key_form=first.name, timestamp=at[1])
-    return state.met(key_forms=[form.name for form in new]), None
+        return state, Barrier("key_form", at[0], key_form=(first.schema, first.name), timestamp=at[1])
+    return state, None
 
 
 def _lack_kafka_keys(batch: ChangeBatch, records: Records) -> bool:

@@ -57,6 +57,12 @@ class Known:
     """Whether the topic has, or had, records in the offsets [first, end) of a partition; compacted ones are gaps."""
 
 
+_CATCH_UP = (
+    "Stop this query, let `ch_sink run` with the same configuration catch up (it reads the former partitions first, "
+    "and says if it cannot), and start the query again: it skips what was applied."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Given:
     """The topic as it is when the stream is opened."""
@@ -143,6 +149,19 @@ class FrameStream:
         for ends in self._in_order(coordinator.states, known, reached, ceiling):
             while ranges := coordinator.plan(state, None, ends):
                 coordinator.run_batch(ranges, execute)
+                if coordinator.held:
+                    self._expect_read(known, ceiling, coordinator.held)
+
+    def _expect_read(self, known: Known, ceiling: Mapping[int, int], held: Mapping[int, int]) -> None:
+        """Raises StreamFailed if partitions may have records of before the keys were written in other bytes."""
+        ends = {p: (ceiling.get(p, 0), high) for p, high in (known.high or {}).items() if p not in held}
+        unread = [p for p, (end, high) in ends.items() if end < high and known.holds(p, end, high)]
+        if unread or known.high is None:
+            raise StreamFailed(
+                f"the keys of topic {self.settings.topic} are written in another form from offset "
+                f"{min(held.values())} on, and changes that other partitions got before may be unread",
+                hint=_CATCH_UP if known.high is not None else "Name the brokers (kafka.bootstrap.servers).",
+            )
 
     def _in_order(
         self, states: States, known: Known, reached: Mapping[int, int], ceiling: Mapping[int, int]
@@ -165,8 +184,7 @@ class FrameStream:
                 raise StreamFailed(
                     f"topic {self.settings.topic} has {now} partitions instead of {former}, and changes that partition "
                     f"{unread[0]} got before may be unread: keys have moved, and nothing tells which changes are older",
-                    hint="Stop this query, let `ch_sink run` with the same configuration catch up (it reads the former "
-                    "partitions first, and says if it cannot), and start the query again: it skips what was applied.",
+                    hint=_CATCH_UP,
                 )
             yield {p: end for p, end in ceiling.items() if p < former}
             states.add_partitions(now)

@@ -156,8 +156,10 @@ class Coordinator:
     ) -> Mapping[int, int]:
         """Partition → next offset, of those that wait until the others were read: see `RewrittenKeys.released`."""
         if form := self._rewritten.released(reached, ends, look):
-            log.warning("%s: the keys of topic %s are %s from here on", self.settings.name, self.settings.topic, form)
-            self._stream.states.change_keys(form)
+            log.warning(
+                "%s: the keys of topic %s are %s from here on", self.settings.name, self.settings.topic, form[1]
+            )
+            self._stream.states.change_keys(*form)
         return self.held
 
     @property

@@ -33,8 +33,10 @@ class RewrittenKeys:
         self.held[partition] = barrier
         self._look = self._ends = None
 
-    def released(self, reached: Mapping[int, int], ends: Mapping[int, int], look: TopicState | None) -> str:
-        """The form that is read now, whose partitions wait no longer; empty if it is not time.
+    def released(
+        self, reached: Mapping[int, int], ends: Mapping[int, int], look: TopicState | None
+    ) -> tuple[str, str] | None:
+        """The form that is read now, whose partitions wait no longer; None if it is not time.
 
         Args:
             reached: partition → next offset.
@@ -42,15 +44,15 @@ class RewrittenKeys:
             look: the look at the topic that shows these ends; None if nothing is read beyond them.
         """
         if not self.held:
-            return ""
+            return None
         if look is not None and (self._look is None or self._look is look):
             # These ends may be older than the record that waits: those of the next look are not.
             self._look = look
-            return ""
+            return None
         if self._ends is None:
             self._ends = dict(ends)
         if any(reached[p] < end for p, end in self._ends.items() if p not in self.held):
-            return ""
+            return None
         form = min(self.held.values(), key=lambda barrier: barrier.timestamp).key_form
         self.held = {p: barrier for p, barrier in self.held.items() if barrier.key_form != form}
         self._look = self._ends = None

@@ -44,8 +44,12 @@ class States:
                 self._common = replace(self._common, loaded=max(self._common.loaded, refill.loaded))
         totals = ledger.totals()
         last = [State.from_json(t.state) for t in totals]
+        self._newest = self._least = 0
+        """Of versions that are times: the highest one, and the one from which on they go on in every partition."""
+        newest_epoch = max((state.base_epoch for state in last), default=0)
         for state in last:
-            self.met(state)
+            # Partitions that have had nothing since the keys were rewritten know the former form.
+            self.met(state if state.base_epoch == newest_epoch else replace(state, key_forms={}))
         topics = ledger.facts(TopicFacts)
         mine = [t for t in topics if t.topic_id == topic_id]
         if mine:
@@ -83,13 +87,13 @@ class States:
         """
         if not 0 < self._partitions < partitions:
             return
-        self._partitions = partitions
+        self._partitions, self._least = partitions, self._newest
         self._epoch = self.highest_epoch + 1 if drained else self._epoch
         self._record()
 
-    def change_keys(self, form: str) -> None:
+    def change_keys(self, schema: str, form: str) -> None:
         """Keys are written in this form from now on, and what was written otherwise was read: all epochs rise."""
-        self._common = self._common.met(key_forms=[form])
+        self._common, self._least = self._common.rewritten(schema, form), self._newest
         self._epoch = self.highest_epoch + 1
         self._record()
 
@@ -98,7 +102,7 @@ class States:
 
         Its keys may have been in those, so it begins in the highest epoch of all.
         """
-        self._known[partition] = (offset, State().raised_to(self.highest_epoch))
+        self._known[partition] = (offset, State(latest=self._newest).raised_to(self.highest_epoch))
 
     def rise_above_table(self) -> None:
         """Go on in the epoch above rows of a writer that this ledger does not know: no change would win over them.
@@ -164,7 +168,13 @@ class States:
             text = self._looked_up[partition][1]
             state = State.from_json(text) if text else self._latest(partition, offset)
         state = state.raised_to(self._epoch).with_floors_of(self._common)
-        state = state.met(self._common.names, self._common.tables, self._common.key_forms)
+        state = state.met(self._common.names, self._common.tables)
+        state = replace(
+            state,
+            key_forms=self._common.key_forms,
+            counted={**self._common.counted, **state.counted},
+            latest=max(state.latest, self._least),
+        )
         return replace(state, alone=self._partitions == 1, uncounted=not self._partitions)
 
     def _latest(self, partition: int, offset: int) -> State:
@@ -184,7 +194,7 @@ class States:
                 self._epoch = above
                 self._record()
             return State(latest=last.latest)
-        return State()
+        return State(latest=self._newest)
 
     def put(self, partition: int, offset: int, state: State) -> None:
         """A range ended at this offset with this state."""
@@ -195,7 +205,10 @@ class States:
 
     def met(self, state: State) -> None:
         """A partition has what this state of it has met."""
-        self._common = self._common.met((*state.names, *state.sources), state.tables, state.key_forms)
+        common = self._common.met((*state.names, *state.sources), state.tables)
+        snapshots = {name: (at, False) for name, (at, _) in state.counted.items() if at >= 0}
+        self._common = replace(common, key_forms=common.key_forms | state.key_forms, counted=snapshots | common.counted)
+        self._newest = max(self._newest, state.latest)
 
     def expect_one_table(self, source: str, offset: int) -> None:
         """Raises StreamFailed if changes of others than the truncated source table were met."""

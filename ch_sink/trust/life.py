@@ -168,7 +168,7 @@ class _Life:
             state = made.state
             self.events[first:] = [self._decided(event, trace) for event in self.events[first:]]
             if made.barrier is not None and made.barrier.kind == "key_form":
-                state = state.met(key_forms=[made.barrier.key_form])
+                state = state.rewritten(*made.barrier.key_form)
                 end = int(np.searchsorted(records.offsets, made.barrier.next_offset))
             elif made.barrier is not None:
                 self.floors = self.floors.with_floor(made.barrier.floor, made.barrier.source)

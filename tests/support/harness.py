@@ -44,7 +44,7 @@ class PlainDecoder:
         raise NotImplementedError
 
     def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
-        return [KeyForm("JSON without schema", 0)]
+        return [KeyForm("", "JSON without schema", 0)]
 
     def decode(self, records: Records, profile: TopicProfile | None = None, *, waited: bool = False) -> ChangeBatch:
         skipped: dict[Skipped, list[int]] = {}

@@ -111,6 +111,22 @@ def test_rows_of_another_snapshot_are_not_counted_without_a_key(before: list[Eve
     assert len(fed.stream.table.rows) == len(before)
 
 
+@pytest.mark.parametrize("where", ["another partition", "an added partition", "a recreated topic"])
+def test_another_snapshot_is_noticed_wherever_it_comes(where: str) -> None:
+    columns = [Column("id", "Int64"), Column("p", "Int32"), Column("v", "Nullable(String)")]
+    fed = MemoryFed("append", columns=columns, topic_recreated="restart")
+    fed.send(0, *SNAPSHOT, keyless("c", "b", 120))
+    fed.poll()
+    fed.runner.kill()
+    if where == "a recreated topic":
+        fed.recreate("new", 2)
+    fed.send(1, keyless("r", "a", 140)) if where != "an added partition" else fed.send(2, keyless("r", "a", 140))
+    with pytest.raises(StreamFailed, match="is a row of another snapshot of source 'my'"):
+        for _ in range(3):
+            fed.poll()
+    assert len(fed.stream.table.rows) == 3
+
+
 def test_the_rows_of_one_snapshot_are_counted_whatever_comes_between() -> None:
     fed = fed_with(SNAPSHOT[0])
     fed.feed(0, SNAPSHOT[1], keyless("r", "a", 900, name="another shard"), keyless("d", "a", 200))

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from ch_sink.model.policy import policy_of
-from tests.support.hand import Event, postgres
+from tests.support.hand import Event, mysql, postgres
 from tests.support.memory_fed import MemoryFed
 
-SCHEMA = {"type": "struct", "fields": [{"field": "id", "type": "int64", "optional": False}]}
+FIELDS = [{"field": "id", "type": "int64", "optional": False}]
+SCHEMA = {"type": "struct", "name": "a.Key", "fields": FIELDS}
 
 
 def change(op: str, key: int, big: Any, at: int, *, schema: bool = False) -> Event:
@@ -47,6 +48,64 @@ def test_what_was_written_before_is_read_first(engine: str, kill: bool) -> None:
     assert fed.view() == {2: "newest", 9: "x19"}
     if engine != "replacing":
         assert set(fed.sums().values()) <= {0, 1}
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_keys_may_go_back_to_the_form_that_they_had(kill: bool) -> None:
+    fed = MemoryFed("replacing", policy=policy_of(version_strategy="kafka_offset"))
+    fed.send(1, *(change("u", 9, f"x{i}", 110 + i) for i in range(20)))
+    fed.send(0, change("c", 1, "a", 200))
+    polled(fed)
+    fed.send(1, change("u", 2, "old", 300, schema=True))
+    polled(fed)
+    if kill:
+        fed.runner.kill()
+    # Row 2 is in partition 0 again, at a lower offset.
+    fed.send(0, change("u", 2, "new", 400))
+    polled(fed)
+    assert fed.view() == {1: "a", 2: "new", 9: "x19"}
+
+
+def test_connectors_that_share_a_topic_keep_their_schemas() -> None:
+    """Each waits once, where it comes first."""
+    fed = MemoryFed("collapsing")
+    fed.send(0, change("c", 1, "a", 100, schema=True))
+    polled(fed)
+    other = {"schema": {**SCHEMA, "name": "other.Key"}, "payload": {"id": 2}}
+    fed.send(1, replace(change("c", 2, "b", 200), key=other))
+    polled(fed)
+    fed.send(0, change("u", 1, "c", 300, schema=True))
+    assert fed.poll() == {0: (1, 2)}
+    fed.send(
+        1, replace(change("u", 2, "d", 400), key={"schema": {**SCHEMA, "name": "other.Key"}, "payload": {"id": 2}})
+    )
+    assert fed.poll() == {1: (1, 2)}
+    assert fed.view() == {1: "c", 2: "d"}
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_times_go_on_above_those_of_the_former_partition(added: bool) -> None:
+    """A change that was dated ahead has raised the times behind it."""
+    fed = MemoryFed("replacing", version="DateTime64(3)")
+    late = [dated("c", 9, "x", 110, 60_000), dated("c", 2, "old", 120, 1_000), dated("u", 2, "older", 130, 2_000)]
+    fed.send(0, dated("c", 1, "a", 100, 0))
+    fed.send(1, *late)
+    polled(fed)
+    if added:
+        fed.send(2, dated("u", 2, "new", 200, 5_000))
+        fed.send(3, dated("u", 1, "b", 210, 6_000))
+    else:
+        fed.send(0, *(replace(dated(*e), key={"schema": SCHEMA, "payload": {"id": e[1]}}) for e in NEWER))
+    polled(fed)
+    assert fed.view() == {1: "b", 2: "new", 9: "x"}
+
+
+NEWER: list[tuple[str, int, str, int, int]] = [("u", 2, "new", 200, 5_000), ("u", 1, "b", 210, 6_000)]
+
+
+def dated(op: str, key: int, big: str, at: int, after: int) -> Event:
+    row = {"id": key, "big": big}
+    return mysql(op, {"id": key}, None if op == "c" else row, row, at, ts_ms=1_700_000_000_000 + after)
 
 
 def test_a_partition_that_waits_does_not_hold_up_others() -> None:
