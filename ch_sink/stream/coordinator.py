@@ -27,7 +27,7 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Claim, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since
-from ch_sink.stream.moved_keys import AddedPartitions, RewrittenKeys
+from ch_sink.stream.moved_keys import AddedPartitions, RewrittenKeys, expect_one_form
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
@@ -249,6 +249,8 @@ class Coordinator:
         began = time.time()
         results = cast(Sequence[RangeDone], (yield [self._range_task(intent) for intent in intents]))
         barriers = [done.barrier for done in results if done.barrier is not None]
+        if not stream.states.key_forms:
+            expect_one_form({done.partition: done.state for done in results})
         for done in results:
             stream.states.met(done.state)
             if done.barrier is not None and done.barrier.kind == "key_form":

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.values import TopicState
+from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 
 
@@ -57,6 +58,26 @@ class RewrittenKeys:
         self.held = {p: barrier for p, barrier in self.held.items() if barrier.key_form != form}
         self._look = self._ends = None
         return form
+
+
+def expect_one_form(states: Mapping[int, State]) -> None:
+    """Raises StreamFailed if partitions of which nothing was known begin with keys of one schema in different forms.
+
+    Args:
+        states: partition → its state after the first records.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    for partition, state in sorted(states.items()):
+        for schema, form in state.key_forms.items():
+            other = found.setdefault(schema, (form, partition)) if schema else next(iter(found.values()), None)
+            other = other or found.setdefault("", (form, partition))
+            if other[0] != form:
+                raise StreamFailed(
+                    f"the topic's partitions begin with keys that are written in different forms ({other[0]} in "
+                    f"partition {other[1]}, {form} in partition {partition}): keys have moved between partitions, and "
+                    "nothing tells which changes are older",
+                    hint="Let a new snapshot fill another table, under a new stream name with start: latest.",
+                )
 
 
 @dataclass(slots=True)

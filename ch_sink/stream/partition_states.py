@@ -91,6 +91,11 @@ class States:
         self._epoch = self.highest_epoch + 1 if drained else self._epoch
         self._record()
 
+    @property
+    def key_forms(self) -> Mapping[str, str]:
+        """How keys are written now, by the name of their schema; empty if that is not known."""
+        return self._common.key_forms
+
     def change_keys(self, schema: str, form: str) -> None:
         """Keys are written in this form from now on, and what was written otherwise was read: all epochs rise."""
         self._common, self._least = self._common.rewritten(schema, form), self._newest

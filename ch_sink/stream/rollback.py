@@ -236,7 +236,7 @@ def ahead(committed: Mapping[int, int], reached: Mapping[int, int]) -> str:
 
 def _shows_losses(target: Target) -> bool:
     """Whether the highest version in a table says what it lacks: versions are positions, and rows do not just go."""
-    if target.collapsing or target.table.ttl:
+    if target.collapsing or target.table.ttl or target.table.cleanups:
         return False
     return target.system.version is not None and target.layout.kind != "time"
 

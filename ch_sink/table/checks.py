@@ -332,18 +332,14 @@ def _expiry(here: Situation) -> Iterable[Finding]:
             f"it removes rows by {', '.join(sorted(used & table.system_columns))}: once a delete row is gone, a late "
             "older event brings the row back",
         )
-    for name, value in table.settings:
-        cleans = name in (
-            "allow_experimental_replacing_merge_with_cleanup",
-            "enable_replacing_merge_with_cleanup_for_min_age_to_force_merge",
-        ) and value in ("1", "true")
-        if cleans or (name == "clean_deleted_rows" and value.lower() == "always"):
-            yield Finding(
-                "warn",
-                "cleanup",
-                f"{name} = {value} may remove delete rows: a late older event then brings the row back",
-                "\n".join(f"{text};" for text in alter(table, [f"RESET SETTING {name}"])),
-            )
+    for name, value in table.cleanups:
+        yield Finding(
+            "warn",
+            "cleanup",
+            f"{name} = {value} may remove delete rows: a late older event then brings the row back, and a table that "
+            "lost its newest rows is not noticed",
+            "\n".join(f"{text};" for text in alter(table, [f"RESET SETTING {name}"])),
+        )
 
 
 def _row_policies(here: Situation) -> Iterable[Finding]:

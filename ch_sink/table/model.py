@@ -47,6 +47,12 @@ class Engine:
         return f"{self.family.value}({columns})" if columns else self.family.value
 
 
+_CLEANUPS = (
+    "allow_experimental_replacing_merge_with_cleanup",
+    "enable_replacing_merge_with_cleanup_for_min_age_to_force_merge",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class TargetTable:
     """Where rows go. For a ``Distributed`` table the engine and keys are those of its local table."""
@@ -91,6 +97,16 @@ class TargetTable:
     """Columns with a constant of the user's, and its value as an Arrow scalar of the type that is inserted."""
     rollups: tuple[Rollup, ...] = ()
     """The rollups that the stream keeps beside the table. Only its coordinator and its tasks know them."""
+
+    @property
+    def cleanups(self) -> tuple[tuple[str, str], ...]:
+        """Settings, with their values, by which merges may remove delete rows."""
+        return tuple(
+            (name, value)
+            for name, value in self.settings
+            if (name in _CLEANUPS and value in ("1", "true"))
+            or (name == "clean_deleted_rows" and value.lower() == "always")
+        )
 
     @property
     def qualified(self) -> str:

@@ -155,8 +155,17 @@ def expect_witness(subject: Subject, fold: Fold) -> None:
 
     Such a topic says nothing of the table: it would call the stream's own rows wrong.
     """
-    known = subject.not_applied(fold.topic_id)
-    lost = [one for at, one in sorted(fold.letters.stored.items()) if one.kind != "unresolved" and at not in known]
+    known, reached = subject.not_applied(fold.topic_id), subject.ledger.progress(fold.topic_id)
+
+    def below_the_start(partition: int, offset: int) -> bool:
+        read = subject.ledger.states_over(fold.topic_id, partition, offset, offset + 1)
+        return offset < reached.get(partition, 0) and not read
+
+    lost = [
+        one
+        for at, one in sorted(fold.letters.stored.items())
+        if one.kind != "unresolved" and at not in known and not below_the_start(one.partition, one.offset)
+    ]
     if lost:
         raise StreamFailed(
             f"{counted(len(lost), 'record')} of the topic cannot be applied, and {'is' if len(lost) == 1 else 'are'} "

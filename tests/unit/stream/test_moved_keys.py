@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from tests.support.hand import Event, mysql, postgres
 from tests.support.memory_fed import MemoryFed
@@ -64,6 +65,17 @@ def test_keys_may_go_back_to_the_form_that_they_had(kill: bool) -> None:
     fed.send(0, change("u", 2, "new", 400))
     polled(fed)
     assert fed.view() == {1: "a", 2: "new", 9: "x19"}
+
+
+def test_partitions_that_begin_with_keys_in_different_forms_are_refused() -> None:
+    """As after retention has removed the older records of one of them."""
+    fed = MemoryFed("collapsing")
+    fed.send(0, change("u", 2, "new", 200, schema=True))
+    other = {"schema": {**SCHEMA, "fields": [{**FIELDS[0], "type": "int32"}]}, "payload": {"id": 2}}
+    fed.send(1, replace(change("c", 2, "old", 100), key=other))
+    with pytest.raises(StreamFailed, match=r"JSON with schema \w+ in partition 0, JSON with schema \w+ in partition 1"):
+        fed.poll()
+    assert all(total.next_offset == 0 for total in fed.stream.ledger.totals())
 
 
 def test_connectors_that_share_a_topic_keep_their_schemas() -> None:

@@ -87,6 +87,17 @@ def test_a_table_that_lacks_rows_stops_the_stream_and_resync_is_named(engine: st
     assert stream.memory.table.rows == rows
 
 
+def test_merges_may_remove_the_newest_delete_row() -> None:
+    stream = Stream()
+    cleaned = (("allow_experimental_replacing_merge_with_cleanup", "1"),)
+    stream.memory.detected = replace(stream.memory.detected, settings=cleaned)
+    stream.run()
+    stream.run()
+    stream.lose(9)
+    stream.run()
+    assert len(stream.memory.table.rows) == 9
+
+
 @pytest.mark.parametrize(
     ("engine", "version"),
     [*((engine, "UInt128") for engine in (*REPLACING, "append", "collapsing", "versioned")), ("replacing", "UInt64")],
