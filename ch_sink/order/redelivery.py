@@ -39,12 +39,14 @@ class ChangeIdentity:
     """The Kafka key's bytes; if there is none, the values of the configured key, or the row."""
     op: int
     source_ts: int
+    """0 if it does not count: some connectors state the time of reading (Db2), which differs when they read again."""
 
 
-def identities(batch: ChangeBatch, records: Records) -> list[ChangeIdentity]:
+def identities(batch: ChangeBatch, records: Records, *, timed: bool = True) -> list[ChangeIdentity]:
     """The identity of each change of a batch.
 
-    If there is no key, the row replaces it: all rows of a snapshot share one position. A truncate is identified without
+    ``timed``: changes of other times are others; else only those that have no inner position, as rows of snapshots. If
+    there is no key, the row replaces it: all rows of a snapshot share one position. A truncate is identified without
     either, because whether the batch has keys depends on the other records in it.
     """
     given = records.keys
@@ -54,6 +56,7 @@ def identities(batch: ChangeBatch, records: Records) -> list[ChangeIdentity]:
         rows = _images(batch, lacking) if batch.key is None else _texts(batch.key, lacking)
         for i, row in zip(lacking, rows, strict=True):
             keys[i] = row.encode()
+    times = batch.source_ts if timed else np.where(batch.inner.any(axis=1), 0, batch.source_ts)
     return [
         ChangeIdentity(ch, cl, ih, il, key, op, ts)
         for (ch, cl), (ih, il), key, op, ts in zip(
@@ -61,7 +64,7 @@ def identities(batch: ChangeBatch, records: Records) -> list[ChangeIdentity]:
             batch.inner.tolist(),
             keys,
             batch.op.tolist(),
-            batch.source_ts.tolist(),
+            times.tolist(),
             strict=True,
         )
     ]
@@ -102,13 +105,15 @@ class Seen:
         decode: Callable[[Records], ChangeBatch] | None,
         limit: int,
         failed: Callable[[int, int], Collection[int]] | None = None,
+        *,
+        timed: bool = True,
     ) -> None:
         self._batch, self._records = batch, records
         self._mine: list[ChangeIdentity] | None = None
         self._offsets = batch.offset
         self._history = history
         self._decode = decode
-        self._limit, self._dead_letters = limit, failed
+        self._limit, self._dead_letters, self._timed = limit, failed, timed
         self._known: dict[ChangeIdentity, int] | None = None
         """Each identity with the first offset at which it was applied."""
         self._failed: dict[ChangeIdentity, int] = {}
@@ -126,7 +131,7 @@ class Seen:
     def before(self, event: int) -> bool:
         """Whether the very same record is at an offset below this event's, and was applied there."""
         if self._mine is None or self._known is None:
-            self._mine, self._known = identities(self._batch, self._records), {}
+            self._mine, self._known = identities(self._batch, self._records, timed=self._timed), {}
             self._look_back(self._known)
             self._read.append((self._batch, self._records, self._mine))
         if self._upto < event:
@@ -201,7 +206,7 @@ class Seen:
         if not len(earlier):
             return
         batch = self._decode(earlier)
-        found = identities(batch, earlier)
+        found = identities(batch, earlier, timed=self._timed)
         # Only of earlier chunks: what an earlier attempt did with this one must not decide the next.
         span = int(earlier.offsets[0]), int(self._records.offsets[0])
         dead = set(self._dead_letters(*span)) if self._dead_letters is not None and span[0] < span[1] else set()

@@ -90,7 +90,11 @@ def sequence(
         if done is None or rules.counts:
             # Behind later changes, a history by offset has no place for a repeated dead letter: it stays one.
             letters = None if rules.counts and not by_position else earlier.failed
-            seen = Seen(batch, records, earlier.history, earlier.decode, rules.policy.redelivery_scan, letters)
+            # Elsewhere a change of a restored database that only lacks its twin's time must not be left out, and one
+            # that is applied twice does no harm.
+            timed = not (rules.counts and rules.unique_inner)
+            scan = rules.policy.redelivery_scan
+            seen = Seen(batch, records, earlier.history, earlier.decode, scan, letters, timed=timed)
             done = BackwardOrder(work, name, start, seen, alone=state.alone).run(mine)
         sources[name] = done
     epoch, commit = work.epoch, work.commit

@@ -20,7 +20,7 @@ from ch_sink.config import Config
 from ch_sink.discovery.wiring import dead_letters_of, kafka_settings
 from ch_sink.errors import DataLoss
 from ch_sink.kafka import RangeConsumer
-from ch_sink.model.change import BadRecord, ChangeBatch, Records
+from ch_sink.model.change import BadRecord, ChangeBatch, Half, Records
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import to_int, to_ints
 from ch_sink.pipeline.partition_sink import PartitionSink
@@ -44,6 +44,10 @@ _NEXT = (
 _UNORDERED = f"versions in the table do not show whether a newer change of the row is stored: {_NEXT}"
 _SINCE = f"the table was {{}} after this change, and has no trace of rows deleted by then: {_NEXT}"
 _OTHERWISE = f"later changes of the topic have versions of another kind, which do not compare: {_NEXT}"
+_LEFT = (
+    "the row is deleted in the table, by a change that is the own one of this row or that of the row which had its key "
+    f"before (keys swapped in one transaction): {_NEXT}"
+)
 _GONE = f"its value was withheld from the table, and Kafka does not have it any more: {_NEXT}"
 _ALL = 1 << 40
 _AT_ONCE = 500
@@ -182,6 +186,7 @@ class LetterRetry:
         if batch.key is None or lookup is None or target.system.version is None:
             return settled
         versions = to_ints(order.version)
+        swaps = source_for(batch.connector).deferrable
         for i, offset in enumerate(batch.offset.tolist()):
             if offset in settled:
                 continue
@@ -190,7 +195,12 @@ class LetterRetry:
             if versions[i] in held:
                 done.applied.append(offset)
             elif any(version > versions[i] for version in held):
-                done.superseded.append(offset)
+                newest, mark = held.index(max(held)), target.deleted
+                gone = mark is not None and stored.column(mark[0])[newest].as_py() == mark[1]
+                if swaps and gone and batch.half[i] == Half.CREATE:
+                    done.failed[offset] = _LEFT
+                else:
+                    done.superseded.append(offset)
             else:
                 continue
             settled.add(offset)

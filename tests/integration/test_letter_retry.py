@@ -33,10 +33,8 @@ pytestmark = pytest.mark.integration
 
 def letter(fed: HandFed, offset: int) -> DeadLetter:
     (event,) = [e for o, e in fed.log[0] if o == offset]
-    name = None if event.key is None else json.dumps(event.key).encode()
-    return DeadLetter(
-        "t", 0, offset, 1_700_000_000_000, name, json.dumps(event.value).encode(), (), "decode", "v", "too long"
-    )
+    name, value = None if event.key is None else json.dumps(event.key).encode(), json.dumps(event.value).encode()
+    return DeadLetter("t", 0, offset, 1_700_000_000_000, name, value, event.headers or (), "decode", "v", "too long")
 
 
 def retried(fed: HandFed, ledger: MemoryLedger, offset: int) -> Retried:
@@ -98,6 +96,31 @@ def test_a_letter_of_a_row_whose_earlier_changes_wait_waits_behind_them(make: Ma
     fed.drain()
     assert fed.view() == [(2, "newer" if stated == "newer" else "large", 2)]
     assert (done.applied, done.waiting) == ([], [1])
+
+
+@pytest.mark.parametrize("engine", ["replacing", "sign"])
+def test_a_letter_of_a_row_that_took_a_key_is_not_outdated_by_the_delete_of_its_former_owner(
+    make: Make, engine: str
+) -> None:
+    """Keys 1 and 2 are swapped in one transaction, and the row that takes key 2 becomes a letter."""
+    fed = make(engine)
+    first, second = (
+        key_change(
+            postgres("d", {"id": old}, None, None, 200, lsn), postgres("c", {"id": new}, None, row(new, v), 200, lsn)
+        )
+        for old, new, v, lsn in ((1, 2, "one", 150), (2, 1, "two", 160))
+    )
+    created = [postgres("c", {"id": i}, None, row(i, v), 100 + i, 90 + i) for i, v in ((1, "one"), (2, "two"))]
+    fed.log[0] = list(enumerate([*created, *first, *second]))
+    fed.apply(0, 0, 4)
+    fed.apply(0, 5, 8)
+    done = retried(fed, claimed(), 4)
+    assert (done.applied, done.superseded, list(done.failed)) == ([], [], [4])
+    assert "keys swapped in one transaction" in done.failed[4]
+    fed.log[0].append((8, postgres("c", {"id": 2}, None, row(2, "new"), 300, 290)))
+    fed.apply(0, 8, 9)
+    assert retried(fed, claimed(), 4).superseded == [4]
+    assert fed.view() == [(1, "two"), (2, "new")]
 
 
 @pytest.mark.parametrize("engine", ["replacing", "sign"])

@@ -149,8 +149,11 @@ def test_append_mode_drops_a_repeat_at_the_highest_position():
     assert out.keep.tolist() == [False, True]
 
 
-def counted(*rows, start=0, state=None, past=None, key=None, **more):
-    """Rows (commit, value, inner, op, run) into a table that counts changes; without keys, or all of one key."""
+def counted(*rows, start=0, state=None, past=None, key=None, time=0, **more):
+    """Rows (commit, value, inner, op, run) into a table that counts changes; without keys, or all of one key.
+
+    ``time``: that of the rows; those of the past have time 0.
+    """
 
     def made(rows, start):
         batch, records = events(*[row[:4] for row in rows], start=start)
@@ -163,7 +166,9 @@ def counted(*rows, start=0, state=None, past=None, key=None, **more):
     history.records = made(past or (), 0)[1]
     history.decode = lambda records: made(past or (), 0)[0]
     state = State({"s": SourceState(*state)} if state else {}, alone=True)
-    return run(*made(rows, start), state, history, counts=True, **more)
+    batch, records = made(rows, start)
+    batch.source_ts[:] = time
+    return run(batch, records, state, history, counts=True, **more)
 
 
 def test_equal_rows_of_one_copy_are_counted_and_those_of_another_run_are_not():
@@ -207,6 +212,21 @@ def test_a_history_keeps_changes_of_one_position_that_differ_or_are_of_one_run()
     assert counted(*resumed, key=b"1").keep.tolist() == [True, True, False, False, True, True, True]
     assert counted(*rows, rows[2], key=b"1").keep.tolist() == [True, True, True, False]
     assert counted(*back, (7, 2, 20, "u", b"b"), key=b"1").keep.tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("key", [None, b"1"])
+def test_a_change_that_is_read_again_at_another_time_is_counted_once_where_inner_positions_are_unique(key):
+    """Db2 states the time of reading."""
+    rows = [(16, 1, 16, "c", b"a"), (32, 2, 32, "u", b"a"), (48, 3, 48, "u", b"a")]
+    again = [*[(*row[:4], b"b") for row in rows[1:]], (64, 4, 64, "c", b"b")]
+    for first in (0, 1):  # the last one alone repeats the highest position
+        out = counted(*again[first:], start=3, past=rows, state=(0, 48, 48), key=key, time=90_000, unique_inner=True)
+        assert out.keep.tolist() == [False] * (2 - first) + [True]
+        assert out.state.epoch == 0
+    batch, records = events(*[row[:4] for row in rows[1:]], start=3)
+    batch.source_ts[:] = 90_000
+    kept = run(batch, records, State({"s": SourceState(0, 48, 48)}), Past(*[r[:4] for r in rows]), unique_inner=True)
+    assert (kept.keep.all(), kept.state.epoch) == (True, 1)  # perhaps a change of a restored database
 
 
 def test_a_table_without_a_key_does_not_go_on_at_lower_positions():
