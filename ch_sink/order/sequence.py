@@ -157,7 +157,15 @@ def drop_truncated(batch: ChangeBatch, order: Sequenced, state: State) -> None:
     for code, name in enumerate(batch.source_name):
         floor = state.floor_of(name)
         if floor.epoch or floor.commit:
+            before = int(order.keep.sum())
             _drop_below(floor, batch, order, batch.source_code == code)
+            if len(order.state.tables) > 1 and int(order.keep.sum()) < before:
+                raise StreamFailed(
+                    f"a truncate of source {name!r} was applied, and changes of before it come from "
+                    f"{' and '.join(order.state.tables)}: nothing tells whether they were truncated",
+                    hint="Give each source table a topic and a table of its own, and fill this one again with "
+                    "`ch_sink resync CONFIG --apply`.",
+                )
 
 
 def drop_loaded(batch: ChangeBatch, order: Sequenced, loaded: Loaded, *, inner_is_log: bool) -> None:

@@ -67,6 +67,8 @@ def in_one_partition(
 
 
 def _lack_kafka_keys(batch: ChangeBatch, records: Records) -> bool:
-    """Whether the records of rows have no key. That of a truncate never has one."""
-    rows = batch.source_index[batch.op != Op.TRUNCATE]
-    return bool(len(rows)) and records.keys[int(rows[0])] is None
+    """Whether records of rows have no key. That of a truncate never has one."""
+    if None not in records.keys:
+        return False
+    rows = batch.source_index[batch.op != Op.TRUNCATE].tolist()
+    return any(records.keys[row] is None for row in rows)

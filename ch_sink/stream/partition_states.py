@@ -139,17 +139,18 @@ class States:
             found[partition] = max(found.get(partition, self._epoch), state.epoch)
         return found
 
-    def expect_one_epoch(self, reached: Mapping[int, State]) -> None:
-        """Raises StreamFailed if a truncate is to be applied and the partitions are in several epochs.
+    def expect_one_epoch(self, reached: Mapping[int, State], waiting: object) -> None:
+        """Raises StreamFailed if a truncate is to be applied and the partitions are in several epochs, or will be.
 
         Whatever comes in a lower epoch would lose against it, before the truncate or after it. ``reached``: the states
-        of partitions that have gone on.
+        of partitions that have gone on; ``waiting``: true if others wait for the epoch after this one.
         """
         epochs = self._epochs | {p: max(self._epoch, state.epoch) for p, state in reached.items()}
-        if len(set(epochs.values())) > 1:
+        if waiting or len(set(epochs.values())) > 1:
             found = ", ".join(f"{epoch} in partition {p}" for p, epoch in sorted(epochs.items())[:5])
+            why = "positions have stepped back in some partitions only" if not waiting else "keys have moved"
             raise StreamFailed(
-                f"a truncate cannot be applied: positions have stepped back in some partitions only (epochs: {found}), "
+                f"a truncate cannot be applied: {why} (epochs: {found}), "
                 "so they do not tell which changes of the others came before it",
                 hint="Set truncate: ignore and resume the stream, then fill the table again with "
                 "`ch_sink resync CONFIG --apply`; or use a topic with one partition. A comparison that meets it needs "
@@ -233,8 +234,9 @@ class States:
 
     def waiting(self, partition: int) -> State:
         """The state with which waiting changes are applied after the ranges of a batch."""
-        state = self._known.get(partition, (0, State()))[1]
-        return state.with_floors_of(self._common)
+        if partition in self._known:
+            return self._known[partition][1].with_floors_of(self._common)
+        return self.at(partition, self._ledger.progress(self._topic_id).get(partition, 0))
 
     def released(self, partition: int, state: State) -> None:
         """Waiting changes were applied, or given up; a key swap that they opened stays open."""

@@ -80,3 +80,8 @@ def test_keys_that_are_not_the_table_s_need_one_partition(
     with pytest.raises(StreamFailed, match=refused):
         planned(State(), given, **policy)
     assert values(planned(State(alone=True), given, **policy)) == ["v1"]
+
+
+def test_one_record_without_a_key_is_enough() -> None:
+    with pytest.raises(StreamFailed, match="carry no key"):
+        planned(State(), change(1, 1, ""), change(None, 2), key_columns=("id",))

@@ -91,3 +91,12 @@ def test_a_truncate_of_one_of_several_source_tables_is_refused(first):
     both = r"offset 6 cannot be applied: the table also has rows of 'shop\.public\.y2025' and 'shop\.public\.y2026'"
     with pytest.raises(StreamFailed, match=both):
         planned_routed(begun.state, routed("c", 2, 20, first), routed("t", 0, 30, "y2026"), start=5)
+
+
+def test_older_changes_of_a_table_that_comes_behind_a_truncate_are_not_dropped_with_it():
+    begun = planned_routed(State(), routed("c", 1, 10, "y2025"), routed("t", 0, 20, "y2025"))
+    elsewhere = State().met(tables=begun.state.tables)  # as another partition has it
+    below = elsewhere.with_floor(begun.barrier.floor, begun.barrier.source)
+    assert planned_routed(below, routed("c", 2, 15, "y2025"), start=9).counts["truncated"] == 1
+    with pytest.raises(StreamFailed, match="a truncate of source 'pg' was applied, and changes of before it come from"):
+        planned_routed(below, routed("c", 2, 15, "y2026"), start=9)

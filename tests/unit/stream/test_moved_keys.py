@@ -8,7 +8,8 @@ import pytest
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
-from tests.support.hand import Event, mysql, postgres
+from tests.support.hand import PLACEHOLDER, Event, key_change, mysql, postgres
+from tests.support.kills import Kill
 from tests.support.memory_fed import MemoryFed
 
 FIELDS = [{"field": "id", "type": "int64", "optional": False}]
@@ -118,6 +119,37 @@ NEWER: list[tuple[str, int, str, int, int]] = [("u", 2, "new", 200, 5_000), ("u"
 def dated(op: str, key: int, big: str, at: int, after: int) -> Event:
     row = {"id": key, "big": big}
     return mysql(op, {"id": key}, None if op == "c" else row, row, at, ts_ms=1_700_000_000_000 + after)
+
+
+def test_a_truncate_is_refused_while_partitions_wait() -> None:
+    """What waits would be stored in the next epoch, above the truncate, whenever it was made."""
+    fed = MemoryFed("collapsing")
+    fed.send(0, change("c", 1, "a", 100))
+    fed.send(1, change("c", 9, "x", 110))
+    polled(fed)
+    fed.send(0, change("u", 1, "b", 200, schema=True))
+    fed.send(1, Event(None, postgres("t", None, None, None, 220, 215).value))
+    with pytest.raises(StreamFailed, match="a truncate cannot be applied: keys have moved"):
+        fed.poll()
+    assert fed.view() == {1: "a", 9: "x"}
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_what_waits_is_released_in_a_later_life_as_of_the_partition_s_place(nth: int) -> None:
+    fed = MemoryFed("replacing", policy=policy_of(version_strategy="kafka_offset"))
+    fed.send(0, change("c", 3, "w", 50))
+    fed.send(1, change("c", 4, "v", 60))
+    polled(fed)
+    create = postgres("c", {"id": 1}, None, {"id": 1, "big": PLACEHOLDER}, 1000, 995)
+    gone, tombstone, moved = key_change(postgres("d", {"id": 4}, {"id": 4}, None, 1000, 995), create)
+    fed.send(0, moved, change("u", 1, "n1", 1200))
+    fed.poll()
+    fed.send(1, gone, tombstone)
+    fed.poll(kill=Kill("after insert", nth=nth))
+    polled(fed)
+    fed.send(0, change("u", 1, "n2", 1300))
+    polled(fed)
+    assert fed.view() == {1: "n2", 3: "w"}
 
 
 def test_a_partition_that_waits_does_not_hold_up_others() -> None:
