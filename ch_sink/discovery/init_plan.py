@@ -95,6 +95,8 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         found += _other_rows(config, client, existing, schema_for(seen, existing))
         return InitPlan(existing.name, tuple(statements), tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
+    if keyless and config.start == "latest":
+        raise TableError(_UNCOUNTED, hint=_FROM_START)
     if keyless and config.engine is None:
         notes.append("the topic has no keys: the table keeps every change, and the view shows every copy of a row")
         spec = replace(spec, engine=EngineChoice.APPEND)
@@ -247,11 +249,24 @@ def _cannot(config: Config, error: ChSinkError) -> ChSinkError:
     return refused.of_one_topic(topic)
 
 
+_UNCOUNTED = (
+    "the topic has no keys, and `start: latest` leaves out what it holds: a table without a key counts its rows, and "
+    "the delete of a row that was never counted would hide the next equal one"
+)
+_FROM_START = (
+    "Leave `start` out (or set `start: earliest` for this topic), and let the topic begin with the connector's "
+    "snapshot; or set key_columns, if some columns are unique in the source."
+)
+
+
 def other_rows(config: Config, client: Client, table: TargetTable, key: tuple[str, ...]) -> Finding | None:
-    """What rows of another writer need, so that the stream can go on with them.
+    """What rows of another writer need, so that the stream can go on with them; also that it knows those of its topic.
 
     None if the table has no such rows, or the stream has begun: its own rows are there, too. Raises ClickHouseError.
     """
+    appends = table.engine.family is Family.MERGE_TREE
+    if appends and not key and config.start == "latest" and not _has_begun(config, client):
+        return Finding("fail", "start", _UNCOUNTED, _FROM_START)
     unordered = _unordered(config, client, table, key)
     return unordered or _stored_twice(config, client, table) or _versions(config, client, table)
 

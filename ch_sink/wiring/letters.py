@@ -45,8 +45,8 @@ _UNORDERED = f"versions in the table do not show whether a newer change of the r
 _SINCE = f"the table was {{}} after this change, and has no trace of rows deleted by then: {_NEXT}"
 _OTHERWISE = f"later changes of the topic have versions of another kind, which do not compare: {_NEXT}"
 _LEFT = (
-    "the row is deleted in the table, by a change that is the own one of this row or that of the row which had its key "
-    f"before (keys swapped in one transaction): {_NEXT}"
+    "the row is deleted in the table, by its own delete or by that of the row which had its key before (keys "
+    f"swapped in one transaction): {_NEXT}"
 )
 _GONE = f"its value was withheld from the table, and Kafka does not have it any more: {_NEXT}"
 _ALL = 1 << 40

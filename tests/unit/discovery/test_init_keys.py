@@ -58,3 +58,18 @@ def test_a_key_column_of_a_table_cannot_be_renamed(client: Client, database: str
 
 def test_an_append_table_may_be_sorted_by_other_columns(client: Client, database: str) -> None:
     assert plan_init(config(clickhouse=make(client, database, "append", "v")), TOPIC, client).table == "t"
+
+
+def test_a_table_without_a_key_begins_with_the_first_record(client: Client, database: str) -> None:
+    """The delete of a row that was never counted would hide the next equal one."""
+    place, topic = make(client, database, "append", "tuple()"), seen([(None, ROW, None)])
+    for start, expected in (("latest", ["start"]), ("earliest", [])):
+        existing = plan_init(config(clickhouse=place, start=start), topic, client)
+        assert [f.title for f in existing.findings if f.level == "fail"] == expected
+    with pytest.raises(TableError, match="`start: latest` leaves out what it holds"):
+        plan_init(config(start="latest"), topic, None)
+    for latest, keyed in (
+        (config(start="latest", key_columns=["id"], init={"allow_nullable_key": True}), topic),
+        (config(start="latest", init={"allow_nullable_key": True}), TOPIC),
+    ):
+        assert plan_init(latest, keyed, None).table == "t"
