@@ -66,8 +66,7 @@ class Part:
     clamped: Counter[str] = field(default_factory=Counter)
     updates: dict[str, Updates] = field(default_factory=dict)
     null_deletes: Mask | None = None
-    """Events whose form makes a later null value a delete: flattened events that carry no deleted mark.
-    None: there are none."""
+    """Events whose form makes a later null a delete: flattened ones without a deleted mark. None: there are none."""
 
     def __len__(self) -> int:
         return len(self.op)
@@ -357,10 +356,7 @@ def _as_fault(error: Exception, records: Records) -> Fault:
 
 
 def isolate(records: Records, index: Sequence[int], attempt: Attempt) -> Found:
-    """Decode the records at these places, except bad ones.
-
-    A record means the same alone and among others, so whether it is bad is always decided alone.
-    """
+    """Decode the records at these places, except bad ones: whether a record is bad is always decided alone."""
     pieces, found = _halve(records, index, attempt)
     if pieces > _MOST_PARTS:
         failed = {b.index for b in found.bad}
