@@ -143,6 +143,8 @@ class HandFed:
             if one.barrier is not None and one.barrier.kind == "truncate":
                 self.client.command(truncate_statement(self.table, one.barrier.version, self.target.system.version))
                 self.truncated = self.truncated.with_floor(one.barrier.floor, one.barrier.source)
+            if one.barrier is not None and one.barrier.kind == "key_form":  # the partitions are fed one after the other
+                self.states[partition] = one.state.rewritten(*one.barrier.key_form)
             done.append(one)
             start = one.end
         return done
