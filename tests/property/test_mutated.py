@@ -147,7 +147,7 @@ def whole(source: Source, records: Records, tally: Tally) -> None:
     skipped = {place for places in decoded.skipped.values() for place in places}
     assert bad | events | skipped == set(range(len(records))), source.name
     assert not bad & events
-    made = plan(records, source.target, source.decoder, State(), source.ports)
+    made = plan(records, source.target, source.decoder, State(alone=True), source.ports)
     later = {b.index for b in made.bad}
     assert later >= bad
     tally.kinds["events"] += len(events - later)

@@ -289,7 +289,7 @@ def test_part_after_part_is_compared_and_what_it_came_to_is_shown(
     [shown] = statuses([config])
     assert shown["compared"] | {"stream": found["stream"], "table": found["table"]} == found
     assert shown["stream"] == found["stream"]
-    assert "2 rows of its source differed at" in inside("status", config).stdout
+    assert "2 differences from its source at" in inside("status", config).stdout
 
 
 def _address(source: Any, of_postgres: str, of_mysql: str) -> str:
