@@ -63,21 +63,23 @@ class RewrittenKeys:
 def expect_one_form(states: Mapping[int, State]) -> None:
     """Raises StreamFailed if partitions of which nothing was known begin with keys of one schema in different forms.
 
+    Keys without a schema may be those of any.
+
     Args:
         states: partition → its state after the first records.
     """
     found: dict[str, tuple[str, int]] = {}
     for partition, state in sorted(states.items()):
         for schema, form in state.key_forms.items():
-            other = found.setdefault(schema, (form, partition)) if schema else next(iter(found.values()), None)
-            other = other or found.setdefault("", (form, partition))
-            if other[0] != form:
-                raise StreamFailed(
-                    f"the topic's partitions begin with keys that are written in different forms ({other[0]} in "
-                    f"partition {other[1]}, {form} in partition {partition}): keys have moved between partitions, and "
-                    "nothing tells which changes are older",
-                    hint="Let a new snapshot fill another table, under a new stream name with start: latest.",
-                )
+            for other, (known, place) in found.items():
+                if known != form and (other == schema or not (other and schema)):
+                    raise StreamFailed(
+                        f"the topic's partitions begin with keys that are written in different forms ({known} in "
+                        f"partition {place}, {form} in partition {partition}): keys have moved between partitions, and "
+                        "nothing tells which changes are older",
+                        hint="Let a new snapshot fill another table, under a new stream name with start: latest.",
+                    )
+            found.setdefault(schema, (form, partition))
 
 
 @dataclass(slots=True)
