@@ -9,7 +9,7 @@ at all; its fingerprint in the ledger says where it ended, so that rows of anoth
 stored (`StreamSettings.ends_vary`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ch_sink.errors import ConfigError, DataLoss, StreamFailed
@@ -154,9 +154,8 @@ class FrameStream:
 
     def _expect_read(self, known: Known, ceiling: Mapping[int, int], held: Mapping[int, int]) -> None:
         """Raises StreamFailed if partitions may have records of before the keys were written in other bytes."""
-        ends = {p: (ceiling.get(p, 0), high) for p, high in (known.high or {}).items() if p not in held}
-        unread = [p for p, (end, high) in ends.items() if end < high and known.holds(p, end, high)]
-        if unread or known.high is None:
+        others = (known.high or {}).keys() - held.keys()
+        if known.high is None or _unread(known, ceiling, others):
             raise StreamFailed(
                 f"the keys of topic {self.settings.topic} are written in another form from offset "
                 f"{min(held.values())} on, and changes that other partitions got before may be unread",
@@ -179,8 +178,7 @@ class FrameStream:
             states.add_partitions(now, drained=False)
         elif known.high and former < now and (now % former or max(ceiling) >= former):
             ends = reached if now % former else ceiling
-            at = {p: (ends.get(p, 0), known.high[p]) for p in range(former)}
-            if unread := [p for p, (end, high) in at.items() if end < high and known.holds(p, end, high)]:
+            if unread := _unread(known, ends, range(former)):
                 raise StreamFailed(
                     f"topic {self.settings.topic} has {now} partitions instead of {former}, and changes that partition "
                     f"{unread[0]} got before may be unread: keys have moved, and nothing tells which changes are older",
@@ -234,3 +232,10 @@ class FrameStream:
             p: max(end, known.high.get(p, end)) if known.high is not None else end + 1 for p, end in ceiling.items()
         }
         return TopicState(self.settings.topic, known.topic_id, low, high, whole=False), ceiling
+
+
+def _unread(known: Known, ends: Mapping[int, int], partitions: Iterable[int]) -> list[int]:
+    """Those of the partitions that hold records behind these ends."""
+    high = known.high or {}
+    spans = ((p, ends.get(p, 0), high[p]) for p in partitions)
+    return [p for p, end, last in spans if end < last and known.holds(p, end, last)]
