@@ -257,7 +257,8 @@ class Coordinator:
                 self._rewritten.hold(done.partition, done.barrier)
         truncates = sorted((b for b in barriers if b.kind == "truncate"), key=lambda b: b.floor)
         if truncates:
-            stream.states.expect_one_epoch({done.partition: done.state for done in results}, self.held or self.withheld)
+            waiting = bool(self.held or self.withheld)
+            stream.states.expect_one_epoch({done.partition: done.state for done in results}, waiting=waiting)
         for barrier in truncates:
             self._truncate(barrier)
         if truncates or any(done.repeated for done in results):

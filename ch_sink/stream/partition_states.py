@@ -139,16 +139,16 @@ class States:
             found[partition] = max(found.get(partition, self._epoch), state.epoch)
         return found
 
-    def expect_one_epoch(self, reached: Mapping[int, State], waiting: object) -> None:
+    def expect_one_epoch(self, reached: Mapping[int, State], *, waiting: bool) -> None:
         """Raises StreamFailed if a truncate is to be applied and the partitions are in several epochs, or will be.
 
         Whatever comes in a lower epoch would lose against it, before the truncate or after it. ``reached``: the states
-        of partitions that have gone on; ``waiting``: true if others wait for the epoch after this one.
+        of partitions that have gone on; ``waiting``: others wait for the epoch after this one.
         """
         epochs = self._epochs | {p: max(self._epoch, state.epoch) for p, state in reached.items()}
         if waiting or len(set(epochs.values())) > 1:
             found = ", ".join(f"{epoch} in partition {p}" for p, epoch in sorted(epochs.items())[:5])
-            why = "positions have stepped back in some partitions only" if not waiting else "keys have moved"
+            why = "keys have moved" if waiting else "positions have stepped back in some partitions only"
             raise StreamFailed(
                 f"a truncate cannot be applied: {why} (epochs: {found}), "
                 "so they do not tell which changes of the others came before it",

@@ -190,7 +190,7 @@ def _plain_key(value: Any) -> str | bytes | None:
 
 
 def have_one_meaning(texts: pa.Array, kinds: int) -> bool:
-    """Whether these plain texts of keys are all ObjectIds, or all of them strings that are no other key's text.
+    """Whether these plain texts of keys are all ObjectIds, or all of them strings that are not another key's text.
 
     ``kinds``: those of the values, as bits. Others are checked one by one.
     """
