@@ -185,12 +185,12 @@ class LedgerFolds:
             void += [(*place, w.entry.start, w.entry.end, *_split(w.order)) for w in written if w.order not in orders]
         try:
             if cover:
-                self._delete(_SWEEP, entries=["progress"], covered=cover)
-                self._delete(_SWEEP, entries=["intent", "result"], covered=cover)
+                self._ledger.delete(_SWEEP, entries=["progress"], covered=cover)
+                self._ledger.delete(_SWEEP, entries=["intent", "result"], covered=cover)
             if void:
-                self._delete(_SWEEP_SUMMARIES, void=void)
+                self._ledger.delete(_SWEEP_SUMMARIES, void=void)
             if owner.number > 2 * _CLAIMS:
-                self._delete(_SWEEP_CLAIMS, claim_number=owner.number - _CLAIMS)
+                self._ledger.delete(_SWEEP_CLAIMS, claim_number=owner.number - _CLAIMS)
         except AccessDenied:
             log.warning(
                 "the ledger %s grows because this user may not delete its old entries; "
@@ -203,15 +203,6 @@ class LedgerFolds:
         for r in self._ledger.ask(SUMMARIES, RangeSummary.kind):
             by_place.setdefault((r["topic_id"], r["partition"]), []).append(Written(_order(r), summary_of(r)))
         return by_place
-
-    def _delete(self, sql: str, **parameters: object) -> None:
-        table = self._ledger.table
-        table.client.command(
-            sql.replace("$table", table.qualified),
-            {"stream": self._ledger.stream, **parameters},
-            settings={"lightweight_deletes_sync": 1},
-            doing=f"delete folded entries of {table.qualified}",
-        )
 
 
 def _summaries(written: Iterable[Written]) -> list[RangeSummary]:

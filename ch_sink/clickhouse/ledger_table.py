@@ -65,7 +65,7 @@ class LedgerTable:
 
     A stream that is opened asks some twenty questions. Of a new stream all answers are empty, and of most others those
     about truncates and summaries. So a claim asks once which kinds of entries there are, and its owner does not ask for
-    those that only an owner writes.
+    those that only an owner writes. What it does ask about them, it asks once until it writes.
     """
 
     def __init__(self, client: Client, database: str, table: str, stream: str) -> None:
@@ -74,12 +74,19 @@ class LedgerTable:
         self._written = 0
         self._kinds: set[str] | None = None
         """The kinds of the stream's entries, while this ledger owns it."""
+        self._answers: dict[tuple[str, str], list[Row]] = {}
+        """Question → rows, since this ledger wrote last."""
 
     def ask(self, sql: str, *kinds: str, **parameters: object) -> list[Row]:
-        """Rows of a query. Without entries of one of ``kinds``, which only owners write, it is known to have none."""
-        if kinds and self._kinds is not None and self._kinds.isdisjoint(kinds):
+        """Rows of a query. ``kinds``: those of the entries that it reads, if only owners write them."""
+        if not kinds or self._kinds is None:
+            return self.table.rows(sql, stream=self.stream, **parameters)
+        if self._kinds.isdisjoint(kinds):
             return []
-        return self.table.rows(sql, stream=self.stream, **parameters)
+        question = sql, repr(parameters)
+        if question not in self._answers:
+            self._answers[question] = self.table.rows(sql, stream=self.stream, **parameters)
+        return self._answers[question]
 
     def insert(self, entries: Iterable[Entry], batch: int = 0, under: Claim | None = None) -> None:
         """Insert entries as one block, under a claim, or under none for tasks and commands."""
@@ -87,6 +94,7 @@ class LedgerTable:
 
     def rows_of(self, entries: Iterable[Entry], batch: int, under: Claim | None) -> list[Row]:
         """The rows of entries that are about to be inserted."""
+        self._answers.clear()
         number, run_id = (under.number, under.run_id) if under is not None else (0, "")
         rows = [
             row(
@@ -103,6 +111,16 @@ class LedgerTable:
         if self._kinds is not None:
             self._kinds |= {r["entry"] for r in rows}
         return rows
+
+    def delete(self, sql: str, **parameters: object) -> None:
+        """Run a lightweight DELETE over entries of the stream."""
+        self._answers.clear()
+        self.table.client.command(
+            sql.replace("$table", self.table.qualified),
+            {"stream": self.stream, **parameters},
+            settings={"lightweight_deletes_sync": 1},
+            doing=f"delete folded entries of {self.table.qualified}",
+        )
 
     def tick(self) -> int:
         """The current time, or just after the last entry and the newest claim if the clock is behind them."""
