@@ -58,6 +58,7 @@ def _engine(stack: ExitStack, rollups: Sequence[RollupChoice]) -> WrongIn:
     client = connect(settings_for(stack.enter_context(EmbeddedClickHouse()).url))
     client.command("CREATE DATABASE scripts")
     execute(client, [create_statement(name, "scripts", name) for name in OWN])
+    execute(client, [create_statement("columns", "scripts", "ch_sink_columns")])
     done = count(1)
 
     def wrong_in(script: Script, happened: Counter[str] | None) -> list[str]:

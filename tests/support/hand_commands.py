@@ -162,7 +162,10 @@ def made(
     clause, own = kind
     columns = ", ".join(["id Int64", "v Nullable(String)", *([own] if own else [])])
     client.command(f"CREATE TABLE {database}.t ({columns}) ENGINE = {clause} {order} {WINDOW}, allow_nullable_key = 1")
-    execute(client, [create_statement(n, database, f"ch_sink_{n}") for n in ("dead_letters", "handover", "pending")])
+    execute(
+        client,
+        [create_statement(n, database, f"ch_sink_{n}") for n in ("dead_letters", "handover", "pending", "columns")],
+    )
     table = detect(client, database, "t", chosen)
     client.command(view_of(table, ("id",)))
     feed = Feed(client, database, table, "hand", "t", chosen, {p: records(p, e) for p, e in enumerate(parts)})

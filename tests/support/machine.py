@@ -41,7 +41,7 @@ ENGINES = OWN | {
     "bare": ("CollapsingMergeTree(_sign)", "_sign Int8"),
 }
 COLLAPSING = ("collapsing", "versioned", "bare")
-OWN_TABLES = ("dead_letters", "handover", "pending")
+OWN_TABLES = ("dead_letters", "handover", "pending", "columns")
 
 
 @dataclass
