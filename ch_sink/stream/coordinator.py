@@ -12,14 +12,14 @@ The coordinator knows neither Spark, HTTP nor Kafka's client: it works on ports 
 import logging
 import time
 import uuid
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 
-from ch_sink.errors import ChSinkError, ClickHouseError, DataLoss, StreamFailed
-from ch_sink.model.counts import Counts, counted
+from ch_sink.errors import ChSinkError, ClickHouseError, DataLoss
+from ch_sink.model.counts import Counts
 from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
@@ -27,19 +27,17 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Claim, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since
+from ch_sink.stream.error_limits import ErrorWatch
 from ch_sink.stream.moved_keys import AddedPartitions, RewrittenKeys, expect_one_form
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
 from ch_sink.stream.partition_states import States
-from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
+from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.rollback import Restored, expect_entered, expect_same_table
 from ch_sink.stream.rounds import Intend, Record, Rounds, Write, run_one
 from ch_sink.stream.tasks import Execute, RangeDone, RangeTask, Task
 from ch_sink.table.model import clashes
 
 log = logging.getLogger("ch_sink")
-
-_WINDOW = 1_000
-"""The rate of dead letters is that of the newest batches with so many records together; fewer are not judged."""
 
 
 class Coordinator:
@@ -65,8 +63,10 @@ class Coordinator:
             ports.ledger, settings, lambda partitions: ports.group.last_committed(settings.topic, partitions)
         )
         self._added, self._rewritten = AddedPartitions(), RewrittenKeys()
-        self.withheld = 0
-        """Offsets of partitions that wait for others, which the last plan has left to later ones."""
+        self._behind = 0
+        """Offsets of added partitions, which the last plan has left to later ones."""
+        self._ends: Mapping[int, int] = {}
+        """Partition → the offset up to which the last plan would have read it."""
         self._closing = ExitStack()
 
     @property
@@ -145,17 +145,22 @@ class Coordinator:
         self._planner.expect_topic(state)
         self._expect_topic(state.topic_id)
         ceiling = self._with_added_partitions(state, ceiling)
+        self._ends = state.high if ceiling is None else ceiling
         if self.held:
-            ends, look = (state.high, state) if ceiling is None else (ceiling, None)
-            self.waiting_for_others(self._planner.positions(state, self.states), ends, look)
-            self.withheld += sum(max(0, ends.get(p, 0) - at) for p, at in self.held.items())
+            reached = self._planner.positions(state, self.states)
+            self.waiting_for_others(reached, self._ends, last=ceiling is not None)
         return self._planner.plan(state, self.states, limit, ceiling, self.held)
 
+    @property
+    def withheld(self) -> int:
+        """Offsets of partitions that wait for others."""
+        return self._behind + sum(max(0, self._ends.get(p, 0) - at) for p, at in self.held.items())
+
     def waiting_for_others(
-        self, reached: Mapping[int, int], ends: Mapping[int, int], look: TopicState | None = None
+        self, reached: Mapping[int, int], ends: Mapping[int, int], *, last: bool
     ) -> Mapping[int, int]:
         """Partition → next offset, of those that wait until the others were read: see `RewrittenKeys.released`."""
-        if form := self._rewritten.released(reached, ends, look):
+        if form := self._rewritten.released(reached, ends, last=last):
             log.warning(
                 "%s: the keys of topic %s are %s from here on", self.settings.name, self.settings.topic, form[1]
             )
@@ -342,13 +347,13 @@ class Coordinator:
     def _with_added_partitions(self, state: TopicState, ceiling: Mapping[int, int] | None) -> Mapping[int, int] | None:
         """The ceiling under which the partitions are read that the topic had before it got more of them."""
         states = self._stream.states
-        former, self.withheld = states.partitions, 0
+        former, self._behind = states.partitions, 0
         if state.whole and former < len(state.low):
             reached = self._planner.positions(state, states)
             first = self._added.ceiling(former, state, reached, ceiling, compare=states.compare is not False)
             if first is not None:
                 ends = state.high if ceiling is None else ceiling
-                self.withheld = sum(max(0, ends.get(p, 0) - reached[p]) for p in reached.keys() - first.keys())
+                self._behind = sum(max(0, ends.get(p, 0) - reached[p]) for p in reached.keys() - first.keys())
                 return first
             states.add_partitions(len(state.low))
         return ceiling
@@ -358,43 +363,3 @@ class Coordinator:
             self._stream.enter(self.ports.topics.state(self.settings.topic))
             self._topic_id, self._rewritten = topic_id, RewrittenKeys()
             self._releases.look()
-
-
-@dataclass(slots=True)
-class ErrorWatch:
-    """Compares one stream's dead letters with ``errors.max`` and ``errors.max_rate``."""
-
-    limits: ErrorLimits
-    waiting: Callable[[], int]
-    """Asks how many dead letters are neither applied nor dropped; only asked if there is a limit for them."""
-    _batches: deque[tuple[int, int]] = field(default_factory=deque)
-    """Records and dead letters of the newest batches."""
-
-    def expect_few(self) -> None:
-        """Raises StreamFailed if more dead letters wait than ``errors.max`` allows."""
-        if self.limits.most is None:
-            return
-        waiting = self.waiting()
-        if waiting > self.limits.most:
-            raise StreamFailed(
-                f"{counted(waiting, 'dead letter')} of this stream, and errors.max is {self.limits.most}",
-                hint="See `ch_sink dead-letters list CONFIG`; retry or drop them, or raise errors.max. "
-                "Then run `ch_sink resume CONFIG`.",
-            )
-
-    def add(self, records: int, dead_letters: int) -> None:
-        """A batch has ended. Raises StreamFailed if it goes beyond a limit; what it did is recorded by then."""
-        self._batches.append((records, dead_letters))
-        while len(self._batches) > 1 and sum(n for n, _ in self._batches) - self._batches[0][0] >= _WINDOW:
-            self._batches.popleft()
-        if not dead_letters:
-            return
-        read, bad = (sum(column) for column in zip(*self._batches, strict=True))
-        if self.limits.rate is not None and read >= _WINDOW and bad > self.limits.rate * read:
-            self._batches.clear()  # whoever resumes the stream accepts these
-            raise StreamFailed(
-                f"{bad} of the last {read} records became dead letters, and errors.max_rate is {self.limits.rate:g}",
-                hint="See `ch_sink dead-letters list CONFIG` for the reasons; fix the cause or raise errors.max_rate. "
-                "Then run `ch_sink resume CONFIG`.",
-            )
-        self.expect_few()

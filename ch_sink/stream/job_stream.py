@@ -246,8 +246,8 @@ class JobStream:
     def ended(self, due: float) -> None:
         """Its batch has ended well. ``due``: when it looks again if it has read all there is."""
         self._worked()
-        self.reading.fresh, self.summary.lag = False, self.reading.left
-        self.reading.all_read = not self.reading.backlog
+        self.reading.fresh, self.summary.lag = False, max(self.reading.left, self.withheld)
+        self.reading.all_read = not self.reading.backlog and not self.withheld
         self.pace.due = -math.inf if self.reading.backlog else due
 
     @property

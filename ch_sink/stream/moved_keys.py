@@ -17,6 +17,24 @@ from ch_sink.pipeline.barrier import Barrier
 
 
 @dataclass(slots=True)
+class _Drain:
+    """The ends up to which the partitions are read in which keys were, before what has moved.
+
+    They are those of the second look: the first one's may be older than the record that shows that keys have moved.
+    """
+
+    _looked: bool = False
+    _ends: Mapping[int, int] | None = None
+
+    def to(self, ends: Mapping[int, int], *, last: bool) -> Mapping[int, int] | None:
+        """The ends, None until they are known. ``ends``: those of this look; ``last``: nothing is read beyond them."""
+        if self._ends is None and (last or self._looked):
+            self._ends = dict(ends)
+        self._looked = True
+        return self._ends
+
+
+@dataclass(slots=True)
 class RewrittenKeys:
     """Partitions that wait at a key that is written in another form, until all others were read up to there.
 
@@ -25,38 +43,27 @@ class RewrittenKeys:
     """
 
     held: dict[int, Barrier] = field(default_factory=dict)
-    _look: TopicState | None = None
-    """The last look at the topic when a partition began to wait."""
-    _ends: Mapping[int, int] | None = None
+    _drain: _Drain = field(default_factory=_Drain)
 
     def hold(self, partition: int, barrier: Barrier) -> None:
         """The partition waits at this barrier."""
         self.held[partition] = barrier
-        self._look = self._ends = None
+        self._drain = _Drain()
 
-    def released(
-        self, reached: Mapping[int, int], ends: Mapping[int, int], look: TopicState | None
-    ) -> tuple[str, str] | None:
+    def released(self, reached: Mapping[int, int], ends: Mapping[int, int], *, last: bool) -> tuple[str, str] | None:
         """The form that is read now, whose partitions wait no longer; None if it is not time.
 
         Args:
             reached: partition → next offset.
-            ends: partition → offset up to which it is to be read.
-            look: the look at the topic that shows these ends; None if nothing is read beyond them.
+            ends: partition → offset up to which it is to be read, as of this look at the topic.
+            last: nothing is read beyond these ends.
         """
-        if not self.held:
-            return None
-        if look is not None and (self._look is None or self._look is look):
-            # These ends may be older than the record that waits: those of the next look are not.
-            self._look = look
-            return None
-        if self._ends is None:
-            self._ends = dict(ends)
-        if any(reached[p] < end for p, end in self._ends.items() if p not in self.held):
+        until = self._drain.to(ends, last=last) if self.held else None
+        if until is None or any(reached[p] < end for p, end in until.items() if p not in self.held):
             return None
         form = min(self.held.values(), key=lambda barrier: barrier.timestamp).key_form
         self.held = {p: barrier for p, barrier in self.held.items() if barrier.key_form != form}
-        self._look = self._ends = None
+        self._drain = _Drain()
         return form
 
 
@@ -93,9 +100,7 @@ class AddedPartitions:
     between the former ones, and no record shows where that begins.
     """
 
-    _in_use: TopicState | None = None
-    """The last look at the topic, if a new partition held a record then."""
-    _ends: dict[int, int] | None = None
+    _drain: _Drain = field(default_factory=_Drain)
 
     def ceiling(
         self,
@@ -105,7 +110,7 @@ class AddedPartitions:
         given: Mapping[int, int] | None,
         *,
         compare: bool = False,
-    ) -> dict[int, int] | None:
+    ) -> Mapping[int, int] | None:
         """Former partition → offset up to which it is read now; None if the new partitions may be read as well.
 
         Args:
@@ -124,14 +129,13 @@ class AddedPartitions:
                 raise _undrained(state, former, behind)
             return None
         held = given if given is not None else state.high
-        in_use = any(held.get(p, 0) > 0 for p in range(former, len(state.low)))
-        if not in_use or (given is None and (self._in_use is None or self._in_use is state)):
-            # The ends may be older than the record that was seen: those of the next look are not.
-            self._in_use, self._ends = state if in_use else None, None
+        if all(held.get(p, 0) == 0 for p in range(former, len(state.low))):
+            self._drain = _Drain()
             return ends
-        if self._ends is None:
-            self._ends = ends
-        return None if all(reached[p] >= end for p, end in self._ends.items()) else self._ends
+        until = self._drain.to(ends, last=given is not None)
+        if until is None:
+            return ends
+        return None if all(reached[p] >= end for p, end in until.items()) else until
 
 
 def _undrained(state: TopicState, former: int, behind: Mapping[int, int]) -> StreamFailed:

@@ -8,17 +8,8 @@ from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Policy
 from ch_sink.model.values import TopicState
 from ch_sink.ports import Fence, Ledger, Pending, Terms
+from ch_sink.stream.error_limits import ErrorLimits
 from ch_sink.table.model import TargetTable
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorLimits:
-    """How many records may become dead letters before the stream stops; None for no limit."""
-
-    most: int | None = None
-    """Dead letters of the stream's topic that are neither applied nor dropped since."""
-    rate: float | None = None
-    """Dead letters among the newest records, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)

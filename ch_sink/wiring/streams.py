@@ -20,7 +20,8 @@ from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaSettings, TopicWaterm
 from ch_sink.model.values import TopicState
 from ch_sink.stream.batch_plan import rewind
 from ch_sink.stream.pace import Patience
-from ch_sink.stream.ports import ErrorLimits, StreamPorts, StreamSettings
+from ch_sink.stream.error_limits import ErrorLimits
+from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.standing import Member
 
 _TIMEOUT = 30.0

@@ -12,6 +12,7 @@ from ch_sink.model.counts import Counts
 from ch_sink.model.policy import policy_of
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
+from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Request
 from ch_sink.stream.job import Job, JobOptions
 from ch_sink.stream.job_stream import JobStream, Pace, Watermarks
@@ -61,6 +62,8 @@ class MemoryJob:
     streams: dict[str, MemoryStream] = field(default_factory=dict)
     broken: dict[str, int] = field(default_factory=dict)
     """Stream → the offset at which its tasks fail."""
+    rewritten: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Stream → the partition and offset from which on its keys are written in another form."""
     read: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     """Stream → the partition, start and end of each range that was applied."""
     calls: list[list[str]] = field(default_factory=list)
@@ -170,6 +173,12 @@ class MemoryJob:
             return ReleaseDone(task.stream, task.partition, State())
         if self.failing is not None:
             return RangeDone(task.stream, task.partition, task.start, task.start, State(), failure=self.failing)
+        place, at = self.rewritten.get(task.stream, (-1, -1))
+        if place == task.partition and task.start <= at < task.end and task.state.key_forms.get("") != "new":
+            if at > task.start:
+                self.read[task.stream].append((place, task.start, at))
+            barrier = Barrier("key_form", at, key_form=("", "new"))
+            return RangeDone(task.stream, place, task.start, at, State(), Counts(at - task.start), barrier=barrier)
         bad = self.broken.get(task.stream)
         fails = bad is not None and task.start <= bad < task.end
         end = bad if fails and bad is not None else task.end
@@ -185,4 +194,4 @@ class GrowingTopic(MemoryTopic):
     """All its offsets are there, without records."""
 
     def state(self, topic: str) -> TopicState:
-        return TopicState(topic, self.topic_id, dict.fromkeys(self.ends, 0), dict(self.ends))
+        return self.same(TopicState(topic, self.topic_id, dict.fromkeys(self.ends, 0), dict(self.ends)))

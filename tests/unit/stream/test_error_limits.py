@@ -10,8 +10,9 @@ from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.ports import DeadLetter
 from ch_sink.stream.batch_plan import OffsetRange
-from ch_sink.stream.coordinator import Coordinator, ErrorWatch
-from ch_sink.stream.ports import ErrorLimits, StreamSettings
+from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.tasks import RangeDone, Task, TaskResult
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table

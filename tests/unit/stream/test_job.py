@@ -107,6 +107,24 @@ def test_added_partitions_are_read_though_the_topic_is_quiet(running: bool) -> N
     assert len(job.looks) < 10
 
 
+def test_keys_in_another_form_are_read_though_the_topic_is_quiet() -> None:
+    job = MemoryJob().having(a=(10, 10))
+    job.rewritten["a"] = (0, 12)
+    lags: list[int | None] = []
+
+    def stopping() -> bool:
+        if job.covered("a") == job.streams["a"].topic.ends == {0: 10, 1: 10}:
+            job.grow("a", 5)
+            job.grow("a", 3, partition=1)
+        lags.extend(summary.lag for summary in job.current.summaries)
+        return job.covered("a").get(0) == 15 or job.lanes.clock > 30
+
+    assert job.run(stopping=stopping) == {}
+    assert job.covered("a") == {0: 15, 1: 13}
+    assert 3 in lags, "what waits counts"
+    assert len(job.looks) < 10
+
+
 def test_a_stream_that_fails_at_its_start_does_not_keep_the_others_from_theirs() -> None:
     job = MemoryJob().having(good=30, bad=30)
     job.streams["bad"].detect = _refuse  # type: ignore[method-assign]
