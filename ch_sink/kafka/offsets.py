@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import confluent_kafka
@@ -284,8 +285,8 @@ class TopicWatermarks:
     def _unmoved(self, topics: Sequence[str]) -> dict[str, TopicState]:
         oldest = time.monotonic() - _WHOLE
         known = {t: self._known[t][1] for t in topics if t in self._known and self._known[t][0] > oldest}
-        high = self._offsets({t: state.high for t, state in known.items()}, _LATEST)
-        return {t: state for t, state in known.items() if high.get(t) == state.high}
+        now, high = time.monotonic(), self._offsets({t: state.high for t, state in known.items()}, _LATEST)
+        return {t: replace(state, asked=now) for t, state in known.items() if high.get(t) == state.high}
 
     def _whole(self, topics: Sequence[str]) -> dict[str, TopicState | ChSinkError]:
         if not topics:
@@ -299,8 +300,8 @@ class TopicWatermarks:
             if topic in low and topic in high:
                 state = TopicState(topic, described[topic][0], low[topic], high[topic])
                 before = self._known.get(topic, (0.0, None))[1]
-                # The same object for the same state: whoever asked sees at once that nothing has changed.
-                found[topic] = state = before if before == state and before is not None else state
+                # The same offsets for the same state: whoever asked sees at once that nothing has changed.
+                found[topic] = state = replace(before, asked=now) if before == state and before is not None else state
                 self._known[topic] = now, state
             else:
                 try:

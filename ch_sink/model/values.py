@@ -3,8 +3,9 @@
 It is a matter of memory and speed only: each value is what it was, down to the byte.
 """
 
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import overload
 
@@ -152,6 +153,8 @@ class TopicState:
     high: dict[int, int]
     whole: bool = True
     """These are all partitions of the topic; else it may have others."""
+    asked: float = field(default_factory=time.monotonic, compare=False)
+    """When the broker was asked, in seconds of this process's steady clock: a later look has a later time."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

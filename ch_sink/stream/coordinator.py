@@ -10,6 +10,7 @@ The coordinator knows neither Spark, HTTP nor Kafka's client: it works on ports 
 """
 
 import logging
+import math
 import time
 import uuid
 from collections import Counter
@@ -148,7 +149,7 @@ class Coordinator:
         self._ends = state.high if ceiling is None else ceiling
         if self.held:
             reached = self._planner.positions(state, self.states)
-            self.waiting_for_others(reached, self._ends, last=ceiling is not None)
+            self.waiting_for_others(reached, self._ends, state.asked if ceiling is None else math.inf)
         return self._planner.plan(state, self.states, limit, ceiling, self.held)
 
     @property
@@ -157,10 +158,10 @@ class Coordinator:
         return self._behind + sum(max(0, self._ends.get(p, 0) - at) for p, at in self.held.items())
 
     def waiting_for_others(
-        self, reached: Mapping[int, int], ends: Mapping[int, int], *, last: bool
+        self, reached: Mapping[int, int], ends: Mapping[int, int], look: float = math.inf
     ) -> Mapping[int, int]:
         """Partition → next offset, of those that wait until the others were read: see `RewrittenKeys.released`."""
-        if form := self._rewritten.released(reached, ends, last=last):
+        if form := self._rewritten.released(reached, ends, look):
             log.warning(
                 "%s: the keys of topic %s are %s from here on", self.settings.name, self.settings.topic, form[1]
             )
@@ -219,9 +220,9 @@ class Coordinator:
         batch, self.summary.batch = self.summary.batch, Counts()
         self._errors.add(batch.records, batch.dead_letters)
 
-    def release(self) -> Rounds:
+    def release(self, *, caught_up: bool = False) -> Rounds:
         """Apply waiting changes whose values have arrived: see `Releases.release`."""
-        yield from self._stream.certainly(self._release(caught_up=False))
+        yield from self._stream.certainly(self._release(caught_up=caught_up))
 
     def _release(self, *, caught_up: bool) -> Rounds:
         yield from self._releases.release(caught_up=caught_up)

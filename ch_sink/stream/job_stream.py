@@ -309,8 +309,8 @@ class JobStream:
 
     def rounds(self, ranges: Sequence[OffsetRange]) -> Rounds:
         """The rounds of the next batch, which may have no ranges."""
-        if self.reading.fresh:
-            yield from self.coordinator.release()
+        if self.reading.fresh or not ranges:
+            yield from self.coordinator.release(caught_up=not ranges and not self.withheld)
         yield from self.coordinator.batch(ranges)
 
     # What it reads

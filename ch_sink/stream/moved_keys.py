@@ -7,6 +7,7 @@ the former changes are read first, and everything behind them belongs to the nex
 Keys move if a topic gets more partitions, and if they are written in other bytes (`ch_sink.pipeline.one_partition`).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,17 +21,22 @@ from ch_sink.pipeline.barrier import Barrier
 class _Drain:
     """The ends up to which the partitions are read in which keys were, before what has moved.
 
-    They are those of the second look: the first one's may be older than the record that shows that keys have moved.
+    They are those of a second look: the first one's may be older than the record that shows that keys have moved.
     """
 
-    _looked: bool = False
+    _first: float | None = None
     _ends: Mapping[int, int] | None = None
 
-    def to(self, ends: Mapping[int, int], *, last: bool) -> Mapping[int, int] | None:
-        """The ends, None until they are known. ``ends``: those of this look; ``last``: nothing is read beyond them."""
-        if self._ends is None and (last or self._looked):
+    def to(self, ends: Mapping[int, int], look: float) -> Mapping[int, int] | None:
+        """The ends, None until they are known.
+
+        Args:
+            ends: those of this look.
+            look: when it was (`TopicState.asked`), infinite if nothing is read beyond these ends.
+        """
+        if self._ends is None and (look == math.inf or (self._first is not None and look > self._first)):
             self._ends = dict(ends)
-        self._looked = True
+        self._first = look if self._first is None else self._first
         return self._ends
 
 
@@ -50,15 +56,15 @@ class RewrittenKeys:
         self.held[partition] = barrier
         self._drain = _Drain()
 
-    def released(self, reached: Mapping[int, int], ends: Mapping[int, int], *, last: bool) -> tuple[str, str] | None:
+    def released(self, reached: Mapping[int, int], ends: Mapping[int, int], look: float) -> tuple[str, str] | None:
         """The form that is read now, whose partitions wait no longer; None if it is not time.
 
         Args:
             reached: partition → next offset.
             ends: partition → offset up to which it is to be read, as of this look at the topic.
-            last: nothing is read beyond these ends.
+            look: see `_Drain.to`.
         """
-        until = self._drain.to(ends, last=last) if self.held else None
+        until = self._drain.to(ends, look) if self.held else None
         if until is None or any(reached[p] < end for p, end in until.items() if p not in self.held):
             return None
         form = min(self.held.values(), key=lambda barrier: barrier.timestamp).key_form
@@ -132,7 +138,7 @@ class AddedPartitions:
         if all(held.get(p, 0) == 0 for p in range(former, len(state.low))):
             self._drain = _Drain()
             return ends
-        until = self._drain.to(ends, last=given is not None)
+        until = self._drain.to(ends, state.asked if given is None else math.inf)
         if until is None:
             return ends
         return None if all(reached[p] >= end for p, end in until.items()) else until

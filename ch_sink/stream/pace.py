@@ -19,6 +19,8 @@ from ch_sink.stream.tasks import ExecuteWithin, Task, TaskResult, weight
 
 K = TypeVar("K", int, str)
 
+GIVE_UP_SECONDS = 30.0
+"""How often a quiet stream looks at changes that wait: they may have waited long enough."""
 ACTIVE_SECONDS = 10.0
 """Seconds after its last batch for which a stream counts as active."""
 _FEW = 20

@@ -16,7 +16,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.stream.batch_plan import OffsetRange
 from ch_sink.stream.job_stream import JobStream, Phase, Watermarks
 from ch_sink.stream.lanes import Answered, Batch, Failed, Lanes, Report
-from ch_sink.stream.pace import ACTIVE_SECONDS, FEW, LONG, fair_shares, in_turn
+from ch_sink.stream.pace import ACTIVE_SECONDS, FEW, GIVE_UP_SECONDS, LONG, fair_shares, in_turn
 from ch_sink.stream.rounds import as_failure
 
 PATIENCE = 1.0
@@ -169,12 +169,17 @@ class Turn:
             return None
         if found and self._may_wait(stream, found, active):
             self.held.append(stream)
-        elif found or (stream.reading.fresh and stream.coordinator.waiting):
+        elif found or self._releases(stream):
             return _Planned(stream, topic, found)
         else:
             stream.rest(self.now, topic)
             self.rested.append(stream)
         return None
+
+    def _releases(self, stream: JobStream) -> bool:
+        """Whether a batch without records applies, or gives up, changes that wait."""
+        long_ago = self.now - stream.pace.active_at >= GIVE_UP_SECONDS
+        return bool(stream.coordinator.waiting) and (stream.reading.fresh or long_ago)
 
     def _may_wait(self, stream: JobStream, found: Sequence[OffsetRange], active: int) -> bool:
         """Whether the events wait for more of them."""

@@ -216,7 +216,7 @@ class Fold:
         self.at = {**dict.fromkeys(goal, 0), **self.at}
         total = left = sum(goal[p] - self.at[p] for p in goal)
         while any(self.at[p] < end for p, end in goal.items()):
-            held = self._coordinator.waiting_for_others(self.at, goal, last=True)
+            held = self._coordinator.waiting_for_others(self.at, goal)
             read = {p: end if p not in held else self.at[p] for p, end in goal.items()}
             reach = plan_ranges(self.at, read, _LIMIT, self._settings.chunk_offsets)
             ranges = [

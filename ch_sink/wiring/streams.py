@@ -19,8 +19,8 @@ from ch_sink.discovery.wiring import client_of, dead_letters_of, kafka_settings,
 from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaSettings, TopicWatermarks
 from ch_sink.model.values import TopicState
 from ch_sink.stream.batch_plan import rewind
-from ch_sink.stream.pace import Patience
 from ch_sink.stream.error_limits import ErrorLimits
+from ch_sink.stream.pace import Patience
 from ch_sink.stream.ports import StreamPorts, StreamSettings
 from ch_sink.stream.standing import Member
 

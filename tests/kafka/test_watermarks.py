@@ -56,9 +56,13 @@ def test_a_topic_that_has_not_grown_keeps_its_state_and_one_that_has_does_not(
     first = watermarks.states([still, grows])
     produce(cluster, values(grows, 0, "abc"))
     second = watermarks.states([still, grows])
-    assert second[still] is first[still]
-    state = second[grows]
+    state, before, same = second[grows], first[still], second[still]
     assert isinstance(state, TopicState)
+    assert isinstance(before, TopicState)
+    assert isinstance(same, TopicState)
+    assert same == before
+    assert same.high is before.high, "only its end was asked for"
+    assert same.asked > before.asked, "it is another look"
     assert state.high == {0: 3, 1: 3}
     watermarks.close()
     assert watermarks.states([grows])[grows] == state, "a client is opened again"

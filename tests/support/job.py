@@ -62,6 +62,8 @@ class MemoryJob:
     streams: dict[str, MemoryStream] = field(default_factory=dict)
     broken: dict[str, int] = field(default_factory=dict)
     """Stream → the offset at which its tasks fail."""
+    given_up: list[bool] = field(default_factory=list)
+    """Of each release of waiting changes, whether those are given up that have waited long enough."""
     rewritten: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Stream → the partition and offset from which on its keys are written in another form."""
     read: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
@@ -170,7 +172,8 @@ class MemoryJob:
 
     def _done(self, task: Task) -> TaskResult:
         if not isinstance(task, RangeTask):
-            return ReleaseDone(task.stream, task.partition, State())
+            self.given_up.append(task.caught_up)
+            return ReleaseDone(task.stream, task.partition, State(), waiting=1)
         if self.failing is not None:
             return RangeDone(task.stream, task.partition, task.start, task.start, State(), failure=self.failing)
         place, at = self.rewritten.get(task.stream, (-1, -1))
@@ -194,4 +197,4 @@ class GrowingTopic(MemoryTopic):
     """All its offsets are there, without records."""
 
     def state(self, topic: str) -> TopicState:
-        return self.same(TopicState(topic, self.topic_id, dict.fromkeys(self.ends, 0), dict(self.ends)))
+        return TopicState(topic, self.topic_id, dict.fromkeys(self.ends, 0), dict(self.ends))

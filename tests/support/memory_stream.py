@@ -138,17 +138,11 @@ class MemoryTopic:
     def __init__(self, name: str, records: Mapping[int, Records], ends: Mapping[int, int] | None = None) -> None:
         self.name, self.partitions = name, dict(records)
         self.ends = dict(ends) if ends is not None else {p: _end(r) for p, r in records.items()}
-        self._last: TopicState | None = None
 
     def state(self, topic: str) -> TopicState:
         """See Topics.state."""
         low = {p: int(r.offsets[0]) if len(r) else self.ends[p] for p, r in self.partitions.items()}
-        return self.same(TopicState(topic, self.topic_id, low, dict(self.ends)))
-
-    def same(self, state: TopicState) -> TopicState:
-        """The object of the last look if nothing has changed since, as Kafka's watermarks give it."""
-        self._last = self._last if self._last == state else state
-        return self._last
+        return TopicState(topic, self.topic_id, low, dict(self.ends))
 
     def read(self, partition: int, start: int, end: int) -> Records:
         """The records of [start, end)."""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.errors import SparkLost, StreamFailed
+from ch_sink.ports import PendingRecord
 from ch_sink.stream.claims import superseded
 from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.tasks import RangeTask, Task
@@ -123,6 +124,16 @@ def test_keys_in_another_form_are_read_though_the_topic_is_quiet() -> None:
     assert job.covered("a") == {0: 15, 1: 13}
     assert 3 in lags, "what waits counts"
     assert len(job.looks) < 10
+
+
+@pytest.mark.parametrize(("once", "looks"), [(False, 3), (True, 1)])
+def test_changes_that_wait_are_looked_at_though_the_topic_is_quiet(once: bool, looks: int) -> None:
+    job = MemoryJob().having(a=10)
+    job.run(once=True)
+    waits = PendingRecord(3, 0, b"k", b"v", (), 0, 0)
+    job.streams["a"].pending.put("id", 0, [waits], "token")
+    assert job.run(stopping=lambda: job.lanes.clock > 65, once=once) == {}
+    assert job.given_up == [True] * looks
 
 
 def test_a_stream_that_fails_at_its_start_does_not_keep_the_others_from_theirs() -> None:
