@@ -58,7 +58,7 @@ class Obstacle:
     """Why a topic cannot be served, and the next step."""
 
     title: str
-    """What the finding is about: key, source, outbox."""
+    """What the finding is about: key, source, outbox, partitions."""
     reason: str
     remedy: str
 

@@ -34,7 +34,7 @@ from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
 from ch_sink.stream.claims import expect_same_terms
-from ch_sink.table.checks import Finding, check_table, keyless_finding
+from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.ddl import views_of
 from ch_sink.table.evolve import adding_by_hand, diff, unfilled
 from ch_sink.table.facts import ServerFacts
@@ -119,10 +119,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         server=_server_facts(client, table),
         source_columns=[f.name for f in schema.fields] if schema else (),
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
-        partitions=partitions,
     )
-    if schema is not None and not schema.key and key and (keyless := keyless_finding(table, partitions)) is not None:
-        yield keyless
     if seen.connector and refusal(seen.connector) is None:
         yield from order_findings(seen.connector, table, config.policy())
     try:

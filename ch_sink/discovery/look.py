@@ -9,7 +9,7 @@ from ch_sink.decode.mongodb.events import is_document_source
 from ch_sink.discovery.connector_findings import Marks, Obstacle, marks_of, obstacle
 from ch_sink.discovery.job_topics import records_of_table
 from ch_sink.discovery.sample import flattened_deletes, sample_schema, unreadable
-from ch_sink.discovery.sample_rows import connector_of
+from ch_sink.discovery.sample_rows import connector_of, row_pairs
 from ch_sink.discovery.value_findings import Literals, sampled_literals
 from ch_sink.discovery.wiring import kafka_settings
 from ch_sink.errors import DecodeError, TableError
@@ -17,6 +17,7 @@ from ch_sink.kafka import RangeConsumer, schema_registry
 from ch_sink.model.change import Records
 from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.model.values import TopicState
+from ch_sink.pipeline.one_partition import without_keys
 from ch_sink.ports import SchemaRegistry
 from ch_sink.sources import refusal, source_for
 from ch_sink.table.model import TargetTable
@@ -58,7 +59,9 @@ def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> S
     """
     if config.source_table:
         parts = sorted(records_of_table(config, topic), key=lambda part: int(part.timestamps[-1]))
-        return examine(parts, topic.topic, config.policy(), years, schema_registry(config.kafka.registry()))
+        return examine(
+            parts, topic.topic, config.policy(), years, schema_registry(config.kafka.registry()), len(topic.low)
+        )
     consumer = RangeConsumer(kafka_settings(config), patience=20.0)
     heads: list[Records] = []
     tails: list[Records] = []
@@ -71,7 +74,7 @@ def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> S
     finally:
         consumer.close()
     parts = heads + sorted(tails, key=lambda part: int(part.timestamps[-1]))
-    return examine(parts, topic.topic, config.policy(), years, schema_registry(config.kafka.registry()))
+    return examine(parts, topic.topic, config.policy(), years, schema_registry(config.kafka.registry()), len(topic.low))
 
 
 def examine(
@@ -80,8 +83,9 @@ def examine(
     policy: Policy,
     years: Years = WIDE_YEARS,
     registry: SchemaRegistry | None = None,
+    partitions: int = 1,
 ) -> Sampled:
-    """What the records show. ``parts`` are ordered by time. Raises RegistryError."""
+    """What the records of a topic of so many partitions show. ``parts`` are ordered by time. Raises RegistryError."""
     count = sum(len(part) for part in parts)
     if not count:
         return Sampled(None, 0, f"topic {topic} holds no record")
@@ -91,6 +95,8 @@ def examine(
         schema = sample_schema(parts, policy, years, registry)
     except DecodeError as error:
         return Sampled(None, count, str(error), connector, obstacle=found)
+    if found is None and schema is not None and partitions > 1:
+        found = _lacking_keys(parts, topic, policy, registry)
     why = ""
     if schema is None:
         why = f"none of the {count} records sampled from topic {topic} is a change event"
@@ -101,6 +107,16 @@ def examine(
     avro = any(value[:1] == b"\0" for part in parts for value in part.values if value)
     marks = marks_of(parts, schema, connector, policy, registry) if schema is not None else Marks()
     return _chosen(Sampled(schema, count, why, connector, deletes, found, avro, literals, marks), policy)
+
+
+def _lacking_keys(
+    parts: Sequence[Records], topic: str, policy: Policy, registry: SchemaRegistry | None
+) -> Obstacle | None:
+    """The obstacle in a topic of several partitions whose records have no keys."""
+    if any(key is not None for key, _ in row_pairs(parts, policy, registry)):
+        return None
+    refused = without_keys(topic)
+    return Obstacle("partitions", refused.message, refused.hint or "")
 
 
 def _chosen(seen: Sampled, policy: Policy) -> Sampled:

@@ -201,7 +201,7 @@ def left_to_store(
     if target.appends:
         if not known.changed and not known.repeats:
             return Left(merged.inserts, reconciles=False)
-        return Left(_not_appended(merged.inserts, target, lookup, known, key, alone=after.alone), reconciles=False)
+        return Left(_not_appended(merged.inserts, target, lookup, known, key), reconciles=False)
     if target.exclusive:
         # The row inserted last wins, and everything behind this chunk is inserted again, too.
         return Left(merged.inserts, reconciles=bool(known.changed))
@@ -212,16 +212,10 @@ def left_to_store(
 
 
 def _not_appended(
-    inserts: Sequence[Insert],
-    target: Target,
-    lookup: RowLookup | None,
-    known: Known,
-    key: tuple[str, ...],
-    *,
-    alone: bool,
+    inserts: Sequence[Insert], target: Target, lookup: RowLookup | None, known: Known, key: tuple[str, ...]
 ) -> Sequence[Insert]:
-    """The rows of an append table that the earlier attempt has not stored. ``alone``: the topic has one partition."""
-    identity = change_identity(inserts[0], target, key, alone=alone)
+    """The rows of an append table that the earlier attempt has not stored."""
+    identity = change_identity(inserts[0], target, key)
     if identity is not None and lookup is not None:
         return [_rest(insert, identity, lookup) for insert in inserts]
     if known.changed != "other":  # the tokens are the same: such a chunk is in no group
@@ -256,21 +250,16 @@ def _not_replaced(
     return left
 
 
-def change_identity(insert: Insert, target: Target, key: tuple[str, ...], *, alone: bool) -> tuple[str, ...] | None:
+def change_identity(insert: Insert, target: Target, key: tuple[str, ...]) -> tuple[str, ...] | None:
     """The columns that identify a change in an append table; None if there are none.
 
-    Two partitions may have the same offsets, and two changes of a row the same time. So may two topics that share the
-    table have the same offsets: the added columns tell them apart.
-
-    Args:
-        key: the columns of the source's key.
-        alone: the topic has one partition.
+    Two partitions may have the same offsets, but without a ``key`` there is one; two changes of a row may have the same
+    time. Two topics that share the table may have the same offsets: the added columns tell them apart.
     """
     have, version = set(insert.rows.column_names), target.system.version
     policy = target.policy.columns
     own, added = tuple(map(policy.target, key)), target.table.added_key(policy)
-    told_apart = alone or (bool(own) and set(own) <= have)
-    if version is None or version not in have or target.layout.kind == "time" or not told_apart:
+    if version is None or not {version, *own} <= have or target.layout.kind == "time":
         return None
     return tuple(name for name in (version, "_sign", *added, *own) if name in have)
 

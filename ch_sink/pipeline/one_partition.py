@@ -31,17 +31,11 @@ def in_one_partition(
         StreamFailed: the topic has several partitions, and its records have no keys, or keys with fields that the
             table's key lacks.
     """
-    strategy = target.strategy(source)
-    if state.alone or batch.key is None or not len(batch) or strategy == "stated":
+    strategy, rows = target.strategy(source), batch.op != Op.TRUNCATE
+    if state.alone or not rows.any() or strategy == "stated":
         return state, None
-    if _lack_kafka_keys(batch, records):
-        raise StreamFailed(
-            f"the records of {records.topic} carry no key, so changes of a row may be in any of its partitions, in any "
-            "order",
-            hint="Name the brokers (kafka.bootstrap.servers): the topic may have one partition."
-            if state.uncounted
-            else "Use a topic of one partition, or let the connector write keys (message.key.columns).",
-        )
+    if batch.key is None or _lack_kafka_keys(batch.source_index[rows].tolist(), records):
+        raise without_keys(records.topic, uncounted=state.uncounted)
     needs = strategy == "kafka_offset" or target.versions_are_times
     needs = needs or target.needs_stored_rows(tuple(batch.key.column_names), source)
     if not needs and not target.policy.keys.ignored:
@@ -66,9 +60,17 @@ def in_one_partition(
     return state, None
 
 
-def _lack_kafka_keys(batch: ChangeBatch, records: Records) -> bool:
+def without_keys(topic: str, *, uncounted: bool = False) -> StreamFailed:
+    """The error for a topic without keys that has several partitions; ``uncounted``: that may have several."""
+    return StreamFailed(
+        f"the records of {topic} carry no key, so changes of a row may be in any of its partitions, in any order",
+        hint="Name the brokers (kafka.bootstrap.servers): the topic may have one partition."
+        if uncounted
+        else "Use a topic of one partition, or let the connector write keys (message.key.columns), if some columns "
+        "are unique in the source.",
+    )
+
+
+def _lack_kafka_keys(rows: Sequence[int], records: Records) -> bool:
     """Whether records of rows have no key. That of a truncate never has one."""
-    if None not in records.keys:
-        return False
-    rows = batch.source_index[batch.op != Op.TRUNCATE].tolist()
-    return any(records.keys[row] is None for row in rows)
+    return None in records.keys and any(records.keys[row] is None for row in rows)

@@ -178,7 +178,6 @@ class States:
         state = replace(
             state,
             key_forms=self._common.key_forms,
-            counted={**self._common.counted, **state.counted},
             latest=max(state.latest, self._least),
         )
         return replace(state, alone=self._partitions == 1, uncounted=not self._partitions)
@@ -200,7 +199,7 @@ class States:
                 self._epoch = above
                 self._record()
             return State(latest=last.latest)
-        return State(latest=self._newest)
+        return State(latest=self._newest, counted=self._common.counted)
 
     def put(self, partition: int, offset: int, state: State) -> None:
         """A range ended at this offset with this state."""
@@ -212,8 +211,8 @@ class States:
     def met(self, state: State) -> None:
         """A partition has what this state of it has met."""
         common = self._common.met((*state.names, *state.sources), state.tables)
-        snapshots = {name: (at, False) for name, (at, _) in state.counted.items() if at >= 0}
-        self._common = replace(common, key_forms=common.key_forms | state.key_forms, counted=snapshots | common.counted)
+        counted = common.counted | {name: (at, True) for name, (at, _) in state.counted.items()}
+        self._common = replace(common, key_forms=common.key_forms | state.key_forms, counted=counted)
         self._newest = max(self._newest, state.latest)
 
     def expect_one_table(self, source: str, offset: int) -> None:

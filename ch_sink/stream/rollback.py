@@ -22,7 +22,6 @@ from typing import Any
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import Policy
-from ch_sink.order import State
 from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Claim, FinishedRange, Ledger, RowsEdited, TableRefilled, TruncateFloor
@@ -105,9 +104,7 @@ class Restored:
             StreamFailed: it was, and changes cannot be found again in the table.
         """
         stream, totals = self._stream, self._ledger.totals()
-        keyed = any(State.from_json(t.state).profile.key_columns for t in totals)
-        found = self._target.system.version is not None and self._target.layout.kind != "time"
-        found &= bool(totals) and (keyed or len(self._topic.low) == 1)
+        found = bool(totals) and self._target.system.version is not None and self._target.layout.kind != "time"
         epoch = stream.table.highest_epoch(stream.stored_version)
         # Behind a step of the epoch, changes that are read again have other versions.
         if found and (epoch is None or epoch <= stream.states.highest_epoch):

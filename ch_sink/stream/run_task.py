@@ -180,9 +180,8 @@ def _may_share(prepared: Prepared, target: Target) -> bool:
     made = prepared.made
     if not made.only_inserts or len({insert.step for insert in made.inserts}) > 1 or prepared.released is not None:
         return False
-    key = made.state.profile.key_columns
-    # The topic may have more partitions at a second attempt.
-    return not target.appends or all(change_identity(i, target, key, alone=False) is not None for i in made.inserts)
+    key = made.state.profile.key_columns  # without one, there is no other partition
+    return not target.appends or bool(key and all(change_identity(i, target, key) for i in made.inserts))
 
 
 def _drained(steps: Generator[None, None, RangeDone | Held]) -> RangeDone | Held:

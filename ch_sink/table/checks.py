@@ -45,8 +45,6 @@ class Situation:
     """The source's column names, if known."""
     inserts_per_batch: int = 0
     """The most inserts that one micro-batch sends to the table; 0 if unknown."""
-    partitions: int = 1
-    """How many partitions the topic has."""
 
     @property
     def outside_key(self) -> tuple[str, ...]:
@@ -67,11 +65,10 @@ def check_table(
     server: ServerFacts | None = None,
     source_columns: Sequence[str] = (),
     inserts_per_batch: int = 0,
-    partitions: int = 1,
 ) -> list[Finding]:
     """All findings about a detected table, in a fixed order. Never raises for what it finds."""
     columns = tuple(source_columns)
-    here = Situation(table, tuple(key_columns), policy, server, columns, inserts_per_batch, partitions)
+    here = Situation(table, tuple(key_columns), policy, server, columns, inserts_per_batch)
     return [finding for check in _CHECKS for finding in check(here)]
 
 
@@ -100,19 +97,6 @@ def deletes_finding(table: TargetTable, policy: ChangePolicy) -> Finding | None:
         why, remedy = f"does not know that {mark} marks deleted rows, and shows them", with_mark(table, mark)
     detail = f"{engine.name}({engine.version_column}) {why}: {effect}"
     return Finding(level, "deletes", detail, "\n".join(f"{text};" for text in remedy))
-
-
-def keyless_finding(table: TargetTable, partitions: int) -> Finding | None:
-    """What a table cannot store of a topic without keys whose rows `key_columns` identifies; None if it stores all."""
-    if partitions == 1 or table.engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
-        return None
-    return Finding(
-        "fail",
-        "partitions",
-        f"the topic has no keys and {partitions} partitions: {table.engine.name} cannot store a row whose delete was "
-        "read before it",
-        "Use a topic of one partition, or a table with `engine: replacing`.",
-    )
 
 
 def key_finding(table: TargetTable, key: Sequence[str]) -> Finding | None:
@@ -202,14 +186,6 @@ def _key(here: Situation) -> Iterable[Finding]:
                 "rows without a key are only exact with whole before images",
                 "At the source: ALTER TABLE … REPLICA IDENTITY FULL (PostgreSQL), binlog_row_image = FULL (MySQL).",
             )
-            if here.partitions > 1:
-                yield Finding(
-                    "warn",
-                    "partitions",
-                    f"the table has no key and the topic has {here.partitions} partitions: an event that the "
-                    "connector re-delivers after a crash may arrive on another partition and is then stored twice",
-                    "Use a topic with one partition, or set key_columns if some columns are unique in the source.",
-                )
         else:
             yield Finding(
                 "fail",

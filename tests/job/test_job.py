@@ -35,7 +35,7 @@ def prepared(
 ) -> tuple[Path, str, list[Recorded]]:
     """A fresh topic, the table that ``init`` makes of the stream with schemas, and the configuration."""
     topic = f"{place.database}.{stream}.{table}"
-    place.kafka.create_topic(topic, 3)
+    place.kafka.create_topic(topic, 1 if table in KEYLESS else 3)
     keep = decimal_and_time(table) if "busy" in stream else None
     source = stream if "busy" in stream else typed_stream(stream, table)
     engine = "append" if table in KEYLESS else engine

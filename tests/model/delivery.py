@@ -135,15 +135,15 @@ class Broker:
         self._run = 0
 
     def partition(self, event: Event) -> int:
-        """By the key's hash; null keys go anywhere, unless it matters and the knobs forbid it."""
+        """By the key's hash; truncates go anywhere, sent again to another place only if the knobs say so."""
         key = self.encoder.key(event)
         if key is not None:
             return partition_of(key, len(self.records))
         if id(event) in self._placed:
             return self._placed[id(event)]
-        if event.op == "t" or self.knobs.keyless_spread:
+        if event.op == "t":
             place = self.choose.integer(0, len(self.records) - 1)
-            if not (self.knobs.truncates_move or self.knobs.keyless_spread):
+            if not self.knobs.truncates_move:
                 self._placed[id(event)] = place
             return place
         return self._keyless

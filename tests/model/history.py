@@ -136,6 +136,7 @@ class _Drawing:
         events = self._extras(events, teller)
 
         partitions = knobs.partitions or choose.integer(1, 3)
+        partitions = partitions if target.table.key else 1
         schema = (knobs.encoding or choose.choice(("plain", "schema"))) == "schema"
         topic = f"{teller.name}.{'src' if source in MYSQLS else 'public'}.{target.table.name}"
         encoder = Encoder(teller, topic, schema, choose.choice(("false", None)))

@@ -9,6 +9,7 @@ from typing import Literal
 class Knobs:
     operations: tuple[int, int] = (5, 60)
     partitions: int | None = None
+    """Of the topic of a table with a key; that of a table without one has one."""
     encoding: Literal["plain", "schema"] | None = None
     snapshot: bool | None = None
     """Rows that are there before the stream and come as ``r`` first."""
@@ -48,9 +49,6 @@ class Knobs:
     counts, only the connector's run distinguishes a re-delivered one from a second one."""
     gtid_replay: bool = False
     """MySQL: after a failover the last transactions are sent again at their new positions (tables with a key)."""
-    keyless_spread: bool = False
-    """Tables without a key: records on any partition, also when they are sent again.
-    Re-deliveries then cannot be distinguished from new rows."""
     max_placeholder: bool | None = None
     """SQL Server: unchanged ``(max)`` values as the placeholder, in both images (tables with a key)."""
     step_ms: Sequence[int] = (7, 0, 1, 450, 2100)

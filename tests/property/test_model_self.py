@@ -93,7 +93,7 @@ def test_drawn_histories_reach_the_truth(history: History) -> None:
 def test_the_log_of_a_table_without_a_key_adds_up_to_the_truth() -> None:
     for layout in ("nokey", "nokey_month"):
         for seed in range(60):
-            history = draw_history(seed, layout=layout, knobs=Knobs(truncate="alone", keyless_spread=True))
+            history = draw_history(seed, layout=layout, knobs=Knobs(truncate="alone"))
             assert folded_log(history) == current_rows(history), f"seed {seed}"
 
 

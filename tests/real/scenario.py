@@ -142,6 +142,10 @@ class Scenario:
                 "table.include.list": ",".join(tables),
                 "topic.creation.default.replication.factor": "1",
                 "topic.creation.default.partitions": "3",
+                "topic.creation.groups": "keyless",
+                "topic.creation.keyless.include": ".*keyless",
+                "topic.creation.keyless.replication.factor": "1",
+                "topic.creation.keyless.partitions": "1",
                 "skipped.operations": "none",
                 **mine[0].format.converters,
             }

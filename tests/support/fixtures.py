@@ -3,7 +3,7 @@
 import gzip
 import json
 from base64 import b64decode
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -95,11 +95,15 @@ def _bytes(text: str | None) -> bytes | None:
 
 @cache
 def topics(name: str) -> dict[str, list[Recorded]]:
-    """The stream's records by topic; callers leave them as they are."""
+    """The stream's records by topic, those without keys as of a topic of one partition; callers leave them as they are.
+
+    They were recorded in one of three, into which the producer had put all of them.
+    """
     grouped: dict[str, list[Recorded]] = {}
     for record in read_stream(name):
         grouped.setdefault(record.topic, []).append(record)
-    return grouped
+    keyed = {topic for topic, found in grouped.items() if any(record.key is not None for record in found)}
+    return {t: found if t in keyed else [replace(r, partition=0) for r in found] for t, found in grouped.items()}
 
 
 def topic_of(name: str, table: str) -> str:

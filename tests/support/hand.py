@@ -138,7 +138,8 @@ class HandFed:
         done = []
         while start < end:
             chunk = Chunk(start, end, self._records(partition, start, end))
-            one = self.sink(partition).apply(chunk, self.states.get(partition, State()).with_floors_of(self.truncated))
+            state = self.states.get(partition, State(alone=not self.key)).with_floors_of(self.truncated)
+            one = self.sink(partition).apply(chunk, state)
             self.states[partition] = one.state
             if one.barrier is not None and one.barrier.kind == "truncate":
                 self.client.command(truncate_statement(self.table, one.barrier.version, self.target.system.version))

@@ -34,10 +34,10 @@ def config(**more: Any) -> Config:
     )
 
 
-def seen(records: Sequence[tuple[bytes | None, Any, Headers | None]], **more: Any) -> Sampled:
+def seen(records: Sequence[tuple[bytes | None, Any, Headers | None]], partitions: int = 1, **more: Any) -> Sampled:
     keys, values, headers = zip(*records, strict=True)
     texts = [v if isinstance(v, bytes) or v is None else json.dumps(v).encode() for v in values]
-    return examine([chunk_of(keys, texts, headers)], "t", config(**more).policy())
+    return examine([chunk_of(keys, texts, headers)], "t", config(**more).policy(), partitions=partitions)
 
 
 def refused(looked: Sampled, **more: Any) -> ChSinkError:
@@ -54,6 +54,16 @@ def test_keys_that_are_the_text_of_a_struct(key: bytes) -> None:
     assert repr(key.decode()) in error.message
     assert "key.converter" in (error.hint or "")
     assert "key_columns" in (error.hint or "")
+
+
+@pytest.mark.parametrize("key_columns", [[], ["id"]])
+def test_records_without_keys_in_several_partitions(key_columns: list[str]) -> None:
+    truncate = {"op": "t", "source": {"connector": "mysql"}}
+    error = refused(seen([(None, ROW, None)], 2, key_columns=key_columns), key_columns=key_columns)
+    assert "carry no key" in error.message
+    assert "Use a topic of one partition" in (error.hint or "")
+    for served in (seen([(None, ROW, None)]), seen([(b'{"id":1}', ROW, None), (None, truncate, None)], 2)):
+        assert served.obstacle is None
 
 
 def test_text_keys_of_one_column_need_its_name() -> None:

@@ -12,11 +12,15 @@ from ch_sink.order import State
 from ch_sink.pipeline.plan import plan
 from ch_sink.pipeline.plans import Plan, Ports
 from ch_sink.pipeline.target import Target
+from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from tests.support.decoding import replacing
 from tests.support.event import chunk_of
+from tests.support.hand import mysql, records_of
+from tests.support.harness import ENGINES
 
 TABLE = replacing((Column("id", "Int64"), Column("v", "Nullable(String)")), ("id",))
+HISTORY = TargetTable("d", "t", ENGINES["append without key"], (*TABLE.columns[:2], Column("_sign", "Int8")))
 
 
 def change(key: Any, at: int, kind: str = "int64") -> tuple[bytes | None, bytes]:
@@ -80,6 +84,36 @@ def test_keys_that_are_not_the_table_s_need_one_partition(
     with pytest.raises(StreamFailed, match=refused):
         planned(State(), given, **policy)
     assert values(planned(State(alone=True), given, **policy)) == ["v1"]
+
+
+@pytest.mark.parametrize(
+    ("state", "step"),
+    [
+        (State(), "Use a topic of one partition, or let the connector write keys"),
+        (State(uncounted=True), "the brokers"),
+    ],
+)
+def test_a_table_without_a_key_needs_one_partition(state: State, step: str) -> None:
+    """What is sent again is recognised in its own partition only."""
+    given = records_of([mysql("c", None, None, {"id": 1, "v": "a"}, 100)])
+    target, decoder = Target.of(HISTORY, policy_of()), Decoder(HISTORY, policy_of(), want_before=True)
+    with pytest.raises(StreamFailed, match="the records of t carry no key") as caught:
+        plan(given, target, decoder, state, Ports())
+    assert step in (caught.value.hint or "")
+    assert values(plan(given, target, decoder, State(alone=True), Ports())) == ["a"]
+
+
+def test_truncates_have_no_key_in_any_table() -> None:
+    policy = policy_of(truncate="apply")
+    made = plan(
+        records_of([mysql("t", None, None, None, 100)]),
+        Target.of(TABLE, policy),
+        Decoder(TABLE, policy),
+        State(),
+        Ports(),
+    )
+    assert made.barrier is not None
+    assert made.barrier.kind == "truncate"
 
 
 def test_one_record_without_a_key_is_enough() -> None:

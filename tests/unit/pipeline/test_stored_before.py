@@ -47,9 +47,9 @@ def left(made: Left) -> list[tuple[list[int], bool]]:
     return [(i.rows.column("id").to_pylist(), i.partial) for i in made.inserts]
 
 
-def without_stored(made: Outcome, of: Target, lookup: Stored, changed: Changed, *, alone: bool) -> Left:
+def without_stored(made: Outcome, of: Target, lookup: Stored, changed: Changed) -> Left:
     """Of a chunk that was begun under other settings."""
-    return left_to_store(made, made.counts, of, lookup, Known(changed=changed), replace(made.state, alone=alone))
+    return left_to_store(made, made.counts, of, lookup, Known(changed=changed), made.state)
 
 
 def without_repeated(made: Outcome, of: Target, lookup: Stored, released: tuple[int, ...] = ()) -> Left:
@@ -63,21 +63,13 @@ def without_repeated(made: Outcome, of: Target, lookup: Stored, released: tuple[
 )
 def test_changes_that_are_stored_are_left_out(stored: tuple[int, ...], wanted: tuple[list[int], bool]) -> None:
     lookup = Stored(*stored)
-    made = without_stored(merged(1, 2, 3), target(Family.MERGE_TREE), lookup, "other", alone=False)
+    made = without_stored(merged(1, 2, 3), target(Family.MERGE_TREE), lookup, "other")
     assert left(made) == [wanted]
     assert lookup.asked == ["_version", "_sign", "id"]
 
 
-def test_without_a_key_only_a_topic_of_one_partition_tells_its_changes_apart() -> None:
-    lookup, appends = Stored(1), target(Family.MERGE_TREE)
-    assert left(without_stored(merged(1, 2, key=()), appends, lookup, "other", alone=True)) == [([2], True)]
-    with pytest.raises(StreamFailed, match="cannot be found again") as caught:
-        without_stored(merged(1, 2, key=()), appends, lookup, "other", alone=False)
-    assert "version that began the batch" in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize(("alone", "key"), [(False, ("nr",)), (True, ("nr",)), (True, ())])
-def test_a_renamed_key_and_the_topic_tell_changes_apart(alone: bool, key: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("key", [("nr",), ()])
+def test_a_renamed_key_and_the_topic_tell_changes_apart(key: tuple[str, ...]) -> None:
     """Another topic of the table has a change of the same version and key."""
     chosen = ColumnPolicy(rename=(("nr", "id"),), add=(("_from", "'a'"),), source=("_from",))
     table = target(Family.MERGE_TREE).table
@@ -86,14 +78,15 @@ def test_a_renamed_key_and_the_topic_tell_changes_apart(alone: bool, key: tuple[
     made, lookup = merged(1, 2, key=key), Stored(1, 2)
     made = replace(made, inserts=[Insert(made.inserts[0].rows.append_column("_from", pa.array(["a", "a"])), "rows/*")])
     lookup.rows = lookup.rows.append_column("_from", pa.array(["a", "b"]))
-    assert left(without_stored(made, appends, lookup, "other", alone=alone)) == [([2], True)]
+    assert left(without_stored(made, appends, lookup, "other")) == [([2], True)]
 
 
 def test_without_versions_a_changed_setting_is_refused_and_an_older_version_s_tokens_are_kept() -> None:
     appends, made = target(Family.MERGE_TREE, versioned=False), merged(1, versioned=False)
-    with pytest.raises(StreamFailed):
-        without_stored(made, appends, Stored(), "other", alone=True)
-    assert without_stored(made, appends, Stored(), "unknown", alone=True).inserts is made.inserts
+    with pytest.raises(StreamFailed, match="cannot be found again") as caught:
+        without_stored(made, appends, Stored(), "other")
+    assert "version that began the batch" in (caught.value.hint or "")
+    assert without_stored(made, appends, Stored(), "unknown").inserts is made.inserts
 
 
 @pytest.mark.parametrize(

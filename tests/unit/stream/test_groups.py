@@ -148,16 +148,6 @@ def test_a_table_whose_second_attempts_rely_on_tokens_is_stored_partition_by_par
     assert fed.stored() == dict.fromkeys(range(5), 1)
 
 
-def test_a_change_without_a_key_is_not_stored_with_others() -> None:
-    """Its version may be that of a change in another partition."""
-    fed = Fed("append")
-    keyless = Event(None, created(7).value)
-    fed.send(0, keyless)
-    fed.send(1, keyless)
-    fed.all()
-    assert fed.sent == [[7], [7]]
-
-
 @pytest.mark.parametrize("engine", ["replacing", "collapsing", "append"])
 def test_a_first_attempt_may_ask_what_is_stored_and_be_stored_with_others(engine: str) -> None:
     fed = Fed(engine)

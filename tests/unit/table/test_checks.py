@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ch_sink.model.policy import ChangePolicy, policy_of
-from ch_sink.table.checks import Finding, check_table, keyless_finding
+from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts, policies_after_final
 from ch_sink.table.model import TargetTable
@@ -147,23 +147,6 @@ def test_a_mark_of_deletes_that_the_source_has_too(engine: ClickHouse, clause: s
     assert not [
         f for f in check_table(table, ["id"], ChangePolicy(), source_columns=["id", "k"]) if "is also" in f.detail
     ]
-
-
-def test_a_topic_without_keys_should_have_one_partition(engine: ClickHouse) -> None:
-    table = make(engine, "MergeTree ORDER BY id" + WINDOW)
-    assert "partitions" in of(check_table(table, [], ChangePolicy(), partitions=3), "warn")
-    assert "partitions" not in of(check_table(table, [], ChangePolicy(), partitions=1), "warn")
-    assert "partitions" not in of(check_table(table, ["id"], ChangePolicy(), partitions=3), "warn")
-
-
-@pytest.mark.parametrize(
-    ("clause", "refused"),
-    [("CollapsingMergeTree(sign) ORDER BY id", True), ("ReplacingMergeTree(ver, d) ORDER BY id", False)],
-)
-def test_collapsing_tables_need_kafka_keys_or_one_partition(engine: ClickHouse, clause: str, refused: bool) -> None:
-    table = make(engine, clause + WINDOW)
-    assert (keyless_finding(table, partitions=3) is not None) == refused
-    assert keyless_finding(table, partitions=1) is None
 
 
 def test_the_window_must_hold_two_batches(engine: ClickHouse) -> None:
