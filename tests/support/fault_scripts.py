@@ -51,7 +51,7 @@ COMMON = ("intents", "insert", "insert", "results", "consume", "lookup", "progre
 """What every history reaches, or many do; the other points are drawn less often."""
 CODES = (202, 241, 252, 999)
 """Too many queries, out of memory, too many parts, Keeper is away."""
-SCRIPTED = ("replacing", "sign", "collapsing", "versioned", "append")
+SCRIPTED = ("replacing", "sign", "collapsing", "versioned", "append", "append without key")
 POLICY = policy_of(truncate="apply", on_bad_record="fail")
 KNOBS = ("short", "wide") + ("short",) * 4 + ("wide",) + ("short",) * 3 + ("ordinary", "adverse", "truncates", "long")
 SWAPS = ("deferred swaps", "oracle", "db2, adverse")
@@ -81,7 +81,9 @@ class Script:
         """The script that is printed so. Raises ValueError."""
         first, *rest = text.strip().split(" | ")
         case, _, size = first.rpartition(", chunks of ")
-        seed, engine, knobs = case.split(" ", 2)
+        seed, _, chosen = case.partition(" ")
+        engine = max((name for name in SCRIPTED if chosen.startswith(f"{name} ")), key=len, default="")
+        knobs = chosen.removeprefix(engine).strip()
         faults: dict[int, list[Fault]] = {}
         for part in rest:
             number, _, fault = part.partition(": ")
@@ -378,7 +380,7 @@ def scripts(first: int, histories: int, each: int, knobs: Sequence[str] = KNOBS)
     for seed in range(first, first + histories):
         for engine in SCRIPTED:
             chosen = knobs[seed % len(knobs)]
-            case = Case(seed, engine, "ordinary" if engine == "append" and chosen not in APPENDED else chosen)
+            case = Case(seed, engine, "ordinary" if engine.startswith("append") and chosen not in APPENDED else chosen)
             rng = random.Random(f"{seed} {engine}")
             for _ in range(each):
                 yield draw_script(rng, case)
