@@ -1,12 +1,22 @@
-"""Arrow on the wire: one record batch per insert, and exact values both ways."""
+"""Arrow on the wire: one record batch per insert, and exact values both ways.
 
-from collections.abc import Sequence
+Rows that a plain insert would change are inserted by a query over ``input(…)``, which is given their types.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from clickhouse_connect.driver.external import ExternalData
 
-from ch_sink.types.sql import quote
+from ch_sink.errors import TableError
+from ch_sink.table.model import TargetTable
+from ch_sink.types.arrow import sent_type, travels_as_text, without_unreadable_nulls
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column
+from ch_sink.types.sql import literal, quote
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:
@@ -92,3 +102,84 @@ class Keys:
             fmt="ArrowStream",
             structure=self.structure,
         )
+
+
+_NEVER_NULLABLE = frozenset({"Array", "Map", "Tuple", "Nested", "JSON", "Variant", "Dynamic", "Object"})
+
+
+def fenced_query(table: TargetTable, rows: pa.Table, condition: str) -> str:
+    """The query for an insert of these rows, which fails unless the condition holds, if there is one."""
+    sent = [(name, input_type(table, rows, name)) for name in rows.column_names]
+    return fenced(sent, condition, {name: _json_of(name, kind, _column(table, name).type) for name, kind in sent})
+
+
+def _json_of(name: str, sent: str, kind: str) -> str:
+    """SQL of a column's values. Up to 26.3, only a CAST in so many words makes JSON as the settings say."""
+    if not parse_type(kind).holds("JSON"):
+        return quote(name)
+    target = f"Nullable({kind})" if parse_type(sent).nullable and not parse_type(kind).nullable else kind
+    return f"CAST({quote(name)}, {literal(target)}) AS {quote(name)}"
+
+
+def fenced(columns: Sequence[tuple[str, str]], condition: str, values: Mapping[str, str] | None = None) -> str:
+    """The same for columns of these names and types. ``values``: name → SQL, by default what was sent."""
+    names = ", ".join((values or {}).get(name, quote(name)) for name, _ in columns)
+    structure = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
+    where = f" WHERE throwIf(NOT ({condition}), 'superseded') = 0" if condition else ""
+    return f"SELECT {names} FROM input({literal(structure)}){where}"
+
+
+def readable(table: TargetTable, rows: pa.Table) -> pa.Table:
+    """The rows, with the column's or the type's default for each null that the server does not take for it."""
+    rows = with_defaults(table, rows)
+    for at, name in enumerate(rows.column_names):
+        values = without_unreadable_nulls(rows.column(name), _column(table, name).type)
+        if values is not rows.column(name):
+            rows = rows.set_column(at, rows.schema.field(at), values)
+    return rows
+
+
+def needs_query(table: TargetTable, rows: pa.Table) -> bool:
+    """Whether these rows have JSON, or a null for which a plain insert fails or stores another value.
+
+    A null that comes as text is not a default, and 26.5 stores an empty text for one in a LowCardinality column.
+    """
+    if any(parse_type(_column(table, name).type).holds("JSON") for name in rows.column_names):
+        return True
+    kinds = (_column(table, name).type for name in rows.column_names if rows.column(name).null_count)
+    return any(
+        kind.startswith("LowCardinality(") or (travels_as_text(kind) and not parse_type(kind).nullable)
+        for kind in kinds
+    )
+
+
+def with_defaults(table: TargetTable, rows: pa.Table) -> pa.Table:
+    """The rows; a null whose column has no Nullable form becomes the column's default, as in a plain insert."""
+    for name, default in table.defaults:
+        if name not in rows.column_names or not rows.column(name).null_count:
+            continue
+        if _bare(table, name).partition("(")[0] in _NEVER_NULLABLE:
+            at, column = rows.schema.get_field_index(name), rows.column(name)
+            places = np.where(np.asarray(pc.is_null(column)), len(column), np.arange(len(column)))
+            whole = pa.chunked_array([*column.chunks, pa.array([default.as_py()], column.type)])
+            rows = rows.set_column(at, rows.schema.field(at), whole.take(pa.array(places)))
+    return rows
+
+
+def input_type(table: TargetTable, rows: pa.Table, name: str) -> str:
+    """The type of a column's values as sent: Nullable if it has nulls that the table turns into its default."""
+    bare = _bare(table, name)
+    if rows.column(name).null_count and bare.partition("(")[0] not in {*_NEVER_NULLABLE, "Nullable"}:
+        return f"Nullable({bare})"
+    return bare
+
+
+def _bare(table: TargetTable, name: str) -> str:
+    return sent_type(_column(table, name).type)
+
+
+def _column(table: TargetTable, name: str) -> Column:
+    column = table.column(name)
+    if column is None:
+        raise TableError(f"{table.qualified} has no column {name!r}")
+    return column

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from ch_sink.clickhouse.arrow_io import fenced, input_type, readable
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fence import SETTINGS, await_earlier_inserts, fenced, input_type, readable, under
+from ch_sink.clickhouse.fence import SETTINGS, await_earlier_inserts, under
 from ch_sink.clickhouse.settings import EVERY_TYPE
 from ch_sink.errors import ClickHouseError, ClickHouseUnavailable, StreamFailed, TableError
 from ch_sink.model.policy import ColumnPolicy

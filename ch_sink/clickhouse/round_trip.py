@@ -57,14 +57,13 @@ _SAMPLES: dict[str, _Sample] = {
     "Enum": _Sample("Nullable(Enum8('a' = 1, 'b' = -2))", -2, "b"),
     "LowCardinality(Nullable)": _Sample("LowCardinality(Nullable(String))", b"a", "a"),
     "Array(UUID)": _Sample("Array(UUID)", [_UUID], f"['{_UUID}']", is_key=False),
-    "JSON": _Sample("JSON", '{"a":9223372036854775807}', '{"a":9223372036854775807}', is_key=False),
     "Nullable(Tuple)": _Sample(
         "Nullable(Tuple(items Array(Nullable(String))))", {"items": [b"a", None]}, "(['a',NULL])", is_key=False
     ),
 }
 FAMILIES = tuple(_SAMPLES)
 """The risky types."""
-_EMPTY = {"Array(UUID)": ([], "[]"), "JSON": ("{}", "{}")}
+_EMPTY = {"Array(UUID)": ([], "[]")}
 """Value and text of null where the type has none."""
 _TUPLES = ("Tuple", "Point")
 
@@ -90,7 +89,7 @@ def _families(tree: ChType) -> Iterator[str]:
         yield "LowCardinality(Nullable)"
     if tree.name == "Nullable" and bare.name in _TUPLES:
         yield "Nullable(Tuple)"
-    if bare.name in ("UUID", "Time", "Time64", "DateTime64", "JSON"):
+    if bare.name in ("UUID", "Time", "Time64", "DateTime64"):
         yield bare.name
     elif bare.name in ("Enum8", "Enum16"):
         yield "Enum"

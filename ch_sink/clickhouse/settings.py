@@ -261,6 +261,10 @@ PLAIN_MEANING: Mapping[str, str | int] = {
     "data_type_default_nullable": 0,
     # JSON is read as text: a number in quotes would be a text when it is inserted again.
     **{f"output_format_json_quote_{name}": 0 for name in ("64bit_integers", "64bit_floats", "decimals", "denormals")},
+    # A text in JSON stays the text that it is.
+    "input_format_try_infer_dates": 0,
+    "input_format_try_infer_datetimes": 0,
+    "input_format_json_try_infer_numbers_from_strings": 0,
     # The driver reads names of types.
     "output_format_native_encode_types_in_binary_format": 0,
     # An INSERT … SELECT without a token is not refused.

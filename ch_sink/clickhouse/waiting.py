@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.clickhouse.arrow_io import Keys, conform_table, from_stream, one_batch, to_stream
+from ch_sink.clickhouse.arrow_io import Keys, conform_table, fenced, from_stream, one_batch, to_stream
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fence import SETTINGS, fenced, under
+from ch_sink.clickhouse.fence import SETTINGS, under
 from ch_sink.clickhouse.state_table import HEADERS, StateTable, headers_in, headers_out
 from ch_sink.model.change import HandoverId
 from ch_sink.ports import AppliedSwap, Fence, HandedOver, PendingRecord

@@ -5,8 +5,9 @@ from typing import TypedDict
 
 import pyarrow as pa
 
+from ch_sink.clickhouse.arrow_io import fenced_query, needs_query, readable
 from ch_sink.clickhouse.client import Client
-from ch_sink.clickhouse.fence import SETTINGS, fenced_query, needs_query, readable, under
+from ch_sink.clickhouse.fence import SETTINGS, under
 from ch_sink.clickhouse.rollups import roll_up
 from ch_sink.clickhouse.settings import Retry
 from ch_sink.errors import TableError

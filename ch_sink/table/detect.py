@@ -184,6 +184,7 @@ def assemble(
     _refuse_masks(policy, seen)
     for one in (stored, seen):
         _refuse_unstored(one)
+        _refuse_json(engine, one)
     if stored is not seen:
         # Rows are inserted through the Distributed table: what the engine needs must be a column there too.
         to_engine(stored.clause, seen.columns, sign_column=policy.table.sign_column, table=seen.qualified)
@@ -265,6 +266,18 @@ def _refuse_unstored(row: TableRow) -> None:
             f"{row.qualified} has the EPHEMERAL column {unstored[0]!r}, which it does not store: a change of a row may "
             "need its value",
             hint="Drop the column, or recreate the table with an ordinary one: others can be computed from it as well.",
+        )
+
+
+def _refuse_json(engine: Engine, row: TableRow) -> None:
+    """Raises TableError for a JSON column of a collapsing table: a −1 states the stored values, read back as text."""
+    json = [c.name for c in row.columns if c.insertable and parse_type(c.type).holds("JSON")]
+    if engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING) and json:
+        raise TableError(
+            f"{row.qualified} is a {engine.name} with the JSON column {json[0]!r}: what it gives back may be another "
+            "value (10 for 10.0), and no −1 would meet its row",
+            hint=f"Make it text: ALTER TABLE {row.qualified} MODIFY COLUMN {quote(json[0])} String. Or use a "
+            "ReplacingMergeTree.",
         )
 
 

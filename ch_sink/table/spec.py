@@ -297,6 +297,13 @@ def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
             )
     first = key_expressions(order[0])[0] if order else ""
     columns = [_column(field, spec, field.name in key, field.name in place, first, names) for field in fields]
+    takes_back = spec.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING) or not key
+    if takes_back and (json := [c.name for c in columns if parse_type(c.type).holds("JSON")]):
+        raise TableError(
+            f"{spec.qualified}: {json[0]!r} would be a JSON column, which may give back another value than was stored "
+            "(10 for 10.0): no −1 would take its row back",
+            hint="Leave init.json_type, init.json_columns and init.document_type at String for this table.",
+        )
     if schema.inferred:
         columns = [replace(column, note="") for column in columns]
     return (*columns, *system_plans(spec))

@@ -13,8 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.clickhouse import Client
-from ch_sink.clickhouse.writer import PINNED
+from ch_sink.clickhouse import ClickHouseWriter, Client
 from ch_sink.decode.avro.columns import columns_of
 from ch_sink.decode.chosen import masked, source_view, unmasked
 from ch_sink.decode.mongodb.columns import DocumentTable
@@ -25,6 +24,7 @@ from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.observe.logs import Step
 from ch_sink.order import layout_for
 from ch_sink.order.version import to_words
+from ch_sink.ports import Insert
 from ch_sink.snapshot import DivisibleReader, DocumentReader, SourceReader
 from ch_sink.snapshot.encode import Encode, encoded, encoder, is_sent, same_decimal_text, same_moment_text, source_type
 from ch_sink.snapshot.reader import Value
@@ -218,11 +218,11 @@ def store(
 ) -> int:
     """Store batches of rows; returns the number of rows. ``shown`` gets it after each batch."""
     total, began, run = 0, int(time.time() * 1000), uuid.uuid4().hex
+    writer = ClickHouseWriter(client, table)
     for number, batch in enumerate(filter(None, batches)):
         rows = block(table, columns, batch, version, began)
         # Equal blocks are different rows: only a repeated insert is stored once.
-        settings = {**PINNED, "insert_deduplication_token": f"source/{run}/{number}"}
-        client.insert(table.qualified, rows, settings=settings, doing=f"fill {table.qualified}")
+        writer.write(Insert(rows, "of the source"), f"source/{run}/{number}")
         total += len(batch)
         shown(total)
     return total

@@ -126,11 +126,14 @@ def carried(expression: str, clickhouse_type: str) -> str:
 
 
 def sent_type(clickhouse_type: str) -> str:
-    """The type of values that are sent to a query: the column's, without what changes no value around it."""
+    """The type of values that are sent to a query: the column's, without what changes no value around it.
+
+    JSON is sent as text: the reader of Arrow would take texts in it for times, whatever the query's settings say.
+    """
     tree = parse_type(clickhouse_type)
     while tree.name in ("LowCardinality", "SimpleAggregateFunction") and tree.items:
         tree = tree.items[0]
-    return str(tree)
+    return str(_wire(tree) if tree.holds("JSON") else tree)
 
 
 def travels_as_text(clickhouse_type: str) -> bool:
@@ -141,10 +144,10 @@ def travels_as_text(clickhouse_type: str) -> bool:
 def without_unreadable_nulls(values: pa.ChunkedArray, clickhouse_type: str) -> pa.ChunkedArray:
     """The values of a column with those nulls replaced by their type's default for which no server takes it.
 
-    These are the nulls of texts within arrays, maps and tuples, and of JSON.
+    These are the nulls of texts within arrays, maps and tuples.
     """
     tree = parse_type(clickhouse_type)
-    if _wire(tree) == tree or (tree.bare.name in _AS_TEXT and tree.bare.name != "JSON"):
+    if _wire(tree) == tree or tree.bare.name in _AS_TEXT:
         return values
     return pa.chunked_array([_filled(chunk, tree) for chunk in values.chunks], values.type)
 

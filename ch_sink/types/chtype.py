@@ -47,6 +47,10 @@ class ChType:
         """The nested types."""
         return tuple(a for a in self.arguments if isinstance(a, ChType))
 
+    def holds(self, name: str) -> bool:
+        """Whether the type, or one within it, is of this family."""
+        return self.name == name or any(item.holds(name) for item in self.items)
+
     @property
     def precision(self) -> int:
         """Digits of a Decimal, sub-second digits of a DateTime64 or Time64, bytes of a FixedString; else 0."""

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.clickhouse.fence import SETTINGS, fenced
+from ch_sink.clickhouse.arrow_io import fenced
+from ch_sink.clickhouse.fence import SETTINGS
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import ChSinkError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse

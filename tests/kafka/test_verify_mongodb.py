@@ -189,7 +189,7 @@ def test_two_documents_with_one_key_are_no_comparison(shop: Stand) -> None:
         (12, {"document": {"keys": "typed"}, "engine": "collapsing"}),
         (
             13,
-            {"document": {"columns": {"a": "a"}}, "init": {"document_type": "JSON"}, "engine": "versioned-collapsing"},
+            {"document": {"columns": {"a": "a"}}, "init": {"document_type": "JSON"}, "engine": "sign-replacing"},
         ),
     ],
 )
@@ -234,12 +234,12 @@ def test_init_and_check(
     topic = topic_of(mock_kafka, collection.events(dialect))
     config = config_file(
         tmp_path, mock_kafka, clickhouse, topic, "customers", database,
-        document={"columns": {"first_tag": "tags.0"}}, init={"document_type": "JSON"}, engine="collapsing",
+        document={"columns": {"first_tag": "tags.0"}}, init={"document_type": "JSON"},
     )  # fmt: skip
     made = inside("init", config, "--apply")
     assert made.returncode == 0, made.stderr
     columns = {str(row["name"]): str(row["type"]) for row in client.rows(f"DESCRIBE TABLE {database}.customers")}
-    assert list(columns) == ["_id", "first_tag", "document", "_sign", "_version"]
+    assert list(columns) == ["_id", "first_tag", "document", "_version", "_is_deleted"]
     assert columns["document"] == "JSON"
     found = json.loads(inside("check", config, "--json").stdout)["findings"]
     assert [f["level"] for f in found if f["title"] == "documents"] == ["ok", "warn"]

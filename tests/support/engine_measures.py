@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from ch_sink.clickhouse import Client, server_facts
-from ch_sink.clickhouse.fence import SETTINGS, fenced
+from ch_sink.clickhouse.arrow_io import fenced
+from ch_sink.clickhouse.fence import SETTINGS
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import ClickHouseError
 from tests.integration.test_recorded import made

@@ -99,15 +99,16 @@ VALUES: list[tuple[str, list[str]]] = [
 def test_looked_up_values_are_exact_when_inserted_again(
     client: Client, database: str, engine: str, fence: Fence | None
 ) -> None:
-    kinds = [kind for kind, _ in VALUES]
-    height = max(len(values) for _, values in VALUES)
+    taken = [(kind, values) for kind, values in VALUES if kind != "JSON" or engine.startswith("Replacing")]
+    kinds = [kind for kind, _ in taken]
+    height = max(len(values) for _, values in taken)
     columns = ", ".join(f"v{n} {kind}" for n, kind in enumerate(kinds))
     client.command(
         f"CREATE TABLE {database}.t (id UInt32, ver UInt64, sign Int8, {columns}) ENGINE = {engine} ORDER BY id",
         settings=EVERY_TYPE,
     )
     rows = ", ".join(
-        f"({i}, 1, 1, {', '.join(str(values[i % len(values)]) for _, values in VALUES)})" for i in range(height)
+        f"({i}, 1, 1, {', '.join(str(values[i % len(values)]) for _, values in taken)})" for i in range(height)
     )
     client.command(f"INSERT INTO {database}.t VALUES {rows}", settings={**EVERY_TYPE, "async_insert": 0})
     target = detect(client, database, "t", policy_of())

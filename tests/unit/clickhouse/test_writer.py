@@ -99,6 +99,23 @@ def test_a_null_that_travels_as_text_takes_the_default(client: Client, database:
     assert {name: found[f"{name}_"] for name in columns} == {name: text for name, (_, text) in columns.items()}
 
 
+@on_engines("", "25.8")
+def test_texts_in_json_stay_texts(client: Client, database: str) -> None:
+    """The server would store what looks like a time as one: another text, and another day for the last but one."""
+    texts = ["2024-05-01 12:30:45.123", "2024/01/02", "2024-1-2", "1900-01-01", "2024-02-30", "7"]
+    client.command(
+        f"CREATE TABLE {database}.t (id UInt64, j JSON, _version UInt64) ENGINE = ReplacingMergeTree(_version) "
+        "ORDER BY id",
+        settings=EVERY_TYPE,
+    )
+    values = [f'{{"a":"{text}"}}'.encode() for text in texts]
+    ids = pa.array(range(len(texts)), pa.uint64())
+    rows = pa.table({"id": ids, "j": pa.array(values, pa.binary()), "_version": ids})
+    ClickHouseWriter(client, detect(client, database, "t", policy_of())).write(Insert(rows, "p"), "a")
+    found = client.rows(f"SELECT j.a.:String AS a FROM {database}.t ORDER BY id")
+    assert [row["a"] for row in found] == texts
+
+
 def test_columns_go_by_name_in_any_order_and_chunks(client: Client, table: TargetTable) -> None:
     rows = block(4, v=pa.array([b"a", b"b", b"c", b"d"], pa.binary()))
     shuffled = pa.concat_tables([rows.slice(0, 1), rows.slice(1, 3)]).select(

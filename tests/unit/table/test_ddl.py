@@ -15,6 +15,7 @@ from ch_sink.table.ddl import create_row_policy, create_table, made_engine, stat
 from ch_sink.table.model import Engine, Family
 from ch_sink.table.spec import EngineChoice, TableSpec, plan_columns
 from ch_sink.table.views import render, template
+from ch_sink.types.column import TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.types.sql import literal
 from tests.support.engine import Engine as ClickHouse
@@ -32,6 +33,8 @@ ID = Field("id", SourceType("int64", optional=False))
 V = Field("v", SourceType("string"))
 SCHEMA = RowSchema((ID, V), (ID,))
 SPEC = TableSpec("t", "x")
+DOCUMENT = Field("j", SourceType("string", "io.debezium.data.Json"))
+JSON = TypeChoices(json_type="JSON")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,14 @@ SPEC = TableSpec("t", "x")
         (SCHEMA, replace(SPEC, partition_by="v"), "'v' can be null", "allow_nullable_key"),
         (SCHEMA, replace(SPEC, order_by=("id", "v")), "'v' can be null", "allow_nullable_key"),
         (RowSchema((ID, Field("_version", SourceType("int64"))), (ID,)), SPEC, "a column '_version'", "by hand"),
+        *(
+            (RowSchema((ID, DOCUMENT), key), replace(SPEC, engine=engine, types=JSON), "'j' would be a JSON", "String")
+            for engine, key in (
+                (EngineChoice.COLLAPSING, (ID,)),
+                (EngineChoice.VERSIONED_COLLAPSING, (ID,)),
+                (EngineChoice.APPEND, ()),
+            )
+        ),
     ],
 )
 def test_refused_with_reason_and_remedy(schema: RowSchema, spec: TableSpec, part: str, hint: str) -> None:

@@ -126,6 +126,16 @@ def test_a_column_that_is_not_stored_is_refused(engine: ClickHouse) -> None:
         assemble(seen(engine, "x"), policy_of())
 
 
+@pytest.mark.parametrize("kind", ["JSON", "Array(JSON)"])
+def test_json_in_a_collapsing_table_is_refused(engine: ClickHouse, kind: str) -> None:
+    engine.run("DROP TABLE IF EXISTS t.x SYNC")
+    columns = f"id Int64, j {kind}, s Int8, v UInt64"
+    engine.run(f"CREATE TABLE t.x ({columns}) ENGINE = VersionedCollapsingMergeTree(s, v) ORDER BY id")
+    with pytest.raises(TableError, match="JSON column 'j'") as refused:
+        assemble(seen(engine, "x"), policy_of())
+    assert "MODIFY COLUMN `j` String" in str(refused.value.hint)
+
+
 def test_coalescing_is_refused(engine: ClickHouse) -> None:
     row = make(engine, "CoalescingMergeTree ORDER BY id")
     with pytest.raises(TableError, match="update to null"):
