@@ -63,7 +63,7 @@ _SAMPLES: dict[str, _Sample] = {
 }
 FAMILIES = tuple(_SAMPLES)
 """The risky types."""
-_EMPTY = {"Array(UUID)": ([], "[]")}
+_EMPTY: dict[str, tuple[Any, str]] = {"Array(UUID)": ([], "[]")}
 """Value and text of null where the type has none."""
 _TUPLES = ("Tuple", "Point")
 

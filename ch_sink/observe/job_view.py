@@ -86,6 +86,8 @@ class Album:
     _time: float = math.inf
     _records: dict[str, int] = field(default_factory=dict)
     """Stream → records it had read at that time."""
+    _total: int = 0
+    """Records read since the first view, also of streams that have left."""
     _moments: "deque[tuple[float, int]]" = field(default_factory=deque)
     """Time and records read, within the window."""
     _backlog: int = 0
@@ -97,15 +99,11 @@ class Album:
     def add(self, view: JobView) -> JobView:
         """The view with rates, order and estimate."""
         read = {s.stream: s.summary.counts.records for s in view.streams}
+        more = {name: max(0, n - self._records.get(name, n)) for name, n in read.items()}
         seconds = view.time - self._time
-        streams = [
-            replace(s, rate=max(0, read[s.stream] - self._records.get(s.stream, read[s.stream])) / seconds)
-            if seconds > 0
-            else s
-            for s in view.streams
-        ]
+        streams = [replace(s, rate=more[s.stream] / seconds) if seconds > 0 else s for s in view.streams]
         streams.sort(key=lambda s: badness(s.standing, s.summary.lag or 0, s.stream))
-        records = sum(read.values())
+        self._total = records = self._total + sum(more.values())
         shown = replace(view, streams=tuple(streams), rate=sum(s.rate for s in streams))
         self._time, self._records = view.time, read
         self._moments.append((view.time, records))
