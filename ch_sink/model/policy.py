@@ -91,6 +91,7 @@ IDS = "_id"
 """The field of a document that identifies it, whatever the table's column is called."""
 Origins = tuple[tuple[str, str], ...]
 """Columns of a table, each with what it is filled with: see `ColumnPolicy.origins`."""
+IGNORED = "ignored_key_fields"
 LEFT_OUT = "nothing"
 """What a column is filled with that the stream leaves out."""
 
@@ -157,6 +158,15 @@ class Policy:
         if documents.keys == "typed":
             made[IDS] = "JSON that says its type"
         return tuple(sorted({**made, **dict(self.columns.origins())}.items()))
+
+    def readings(self) -> Origins:
+        """Setting → its value, of those that decide as what values are read; without those that have their default."""
+        usual = Policy().values
+        made = {f.name: str(getattr(self.values, f.name)) for f in fields(self.values)}
+        kept = {name: value for name, value in made.items() if value != str(getattr(usual, name))}
+        if self.keys.ignored:
+            kept[IGNORED] = ", ".join(sorted(self.keys.ignored))
+        return tuple(sorted(kept.items()))
 
     columns: ColumnPolicy = ColumnPolicy()
 

@@ -44,6 +44,8 @@ class Terms:
     """The only source table whose records are taken, empty for all."""
     table: str = ""
     """The server's UUID of the table; empty if it has none, or if a fill puts another one in its place."""
+    readings: Origins = ()
+    """As what values are read: `Policy.readings`."""
 
 
 @dataclass(frozen=True, slots=True)

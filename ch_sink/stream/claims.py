@@ -7,14 +7,16 @@ nobody: the next one claims the stream and continues. Only a claim of a process 
 import os
 import socket
 import threading
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
-from ch_sink.model.policy import IDS, LEFT_OUT, Policy
+from ch_sink.model.policy import IDS, IGNORED, LEFT_OUT, Policy
 from ch_sink.order import State
 from ch_sink.ports import Claim, Execution, Ledger, Terms
 from ch_sink.table.model import Family, TargetTable
+from ch_sink.types.chtype import parse_type
 
 # Claims that this process holds: several streams may run in one process.
 _held: set[tuple[str, str]] = set()
@@ -160,41 +162,41 @@ def expect_same_terms(
     """The newest claim of the stream, if what it has stored can be found again, and has a value in every column.
 
     Rows are found by what decides their place, and those without a key by all of their values. If these columns are
-    filled otherwise than before, changes and deletes of stored rows would miss them. Changes of another source table of
-    the topic say nothing of them. A column that was left out has no value in any row that is there.
+    filled or read otherwise than before, changes and deletes of stored rows would miss them. Changes of another source
+    table of the topic say nothing of them. A column that was left out has no value in any row that is there.
 
     Raises StreamFailed.
     """
     last, filled = ledger.last_claim(), policy.origins()
-    if last is None or last.terms is None or (last.terms.columns, last.terms.source_table) == (filled, source_table):
+    terms = last.terms if last is not None else None
+    if last is None or terms is None or replace(terms, table="") == Terms(filled, source_table, "", policy.readings()):
         return last
     totals = ledger.totals()
-    if totals and last.terms.source_table != source_table:
+    if totals and terms.source_table != source_table:
         raise StreamFailed(
-            f"stream {stream!r} has read the topic's records of {last.terms.source_table or 'all source tables'}, and "
+            f"stream {stream!r} has read the topic's records of {terms.source_table or 'all source tables'}, and "
             f"source_table is {source_table or 'not set'} now: earlier records of that would be missing",
             hint="Take the change of source_table back, or use another table, and another `stream`.",
         )
-    was, now = dict(last.terms.columns), dict(filled)
+    was, now = dict(terms.columns), dict(filled)
     changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
     # Documents' keys are compared with stored ones, and an update that states only what it changes is applied to these.
     # A renamed column is left out under its former name, which the source may have given up by now.
     empty = {name for name in changed if was.get(name) == LEFT_OUT and f"column {name}" not in was.values()}
     of_documents = {name for name in changed if name == IDS or was.get(name, "").startswith("field ")}
+    key = frozenset(name for t in totals for name in State.from_json(t.state).profile.key_columns)
+    deciding = frozenset[str]((*table.added_key(policy.columns), *policy.columns.source))
     if table.engine.family is not Family.MERGE_TREE:
-        changed &= table.deciding_columns(()) | {*table.added_key(policy.columns), *policy.columns.source}
-    elif any(State.from_json(t.state).profile.key_columns for t in totals):
-        changed &= {*table.added_key(policy.columns), *policy.columns.source}
-    changed |= of_documents
+        deciding |= table.deciding_columns(())
+    elif not key:
+        deciding |= {c.name for c in table.columns} | changed
+    if totals:
+        _expect_same_readings(stream, dict(terms.readings), policy, table, deciding, key)
+    changed = (changed & deciding) | of_documents
     if not (changed or empty) or not totals:
         return last
     name = min(changed or empty)
     before, after = was.get(name, f"column {name}"), now.get(name, f"column {name}")
-    fill = "fill the table again with `ch_sink resync CONFIG --apply`"
-    if policy.columns.source:
-        fill = "use another table, and another `stream`"
-    elif table.engine.family is Family.MERGE_TREE:
-        fill = "fill the table again with `ch_sink resync CONFIG --against topic --apply`"
     missed = "later changes would not find these rows"
     if name in of_documents and name != IDS:
         missed = "updates that state only what they change would keep the former values"
@@ -203,5 +205,46 @@ def expect_same_terms(
     raise StreamFailed(
         f"stream {stream!r} has stored rows of {table.qualified} with {before} in the column {name!r}, which would be "
         f"filled with {after} now: {missed}",
-        hint=f"Take the change of `{'document' if of_documents else 'columns'}` back, or {fill}.",
+        hint=f"Take the change of `{'document' if of_documents else 'columns'}` back, or {_fill(table, policy)}.",
     )
+
+
+_READ_BY = {
+    "decimal_handling": ("Decimal",),
+    "time_precision": ("Date", "Date32", "DateTime", "DateTime64", "Time", "Time64"),
+    "binary_handling": ("String", "FixedString"),
+}
+"""Setting → the types of columns whose values it concerns; others concern those of any type."""
+
+
+def _expect_same_readings(
+    stream: str,
+    before: Mapping[str, str],
+    policy: Policy,
+    table: TargetTable,
+    deciding: Collection[str],
+    key: Collection[str],
+) -> None:
+    """Raises StreamFailed if values of columns that decide where rows are stored would be read as others now."""
+    now = dict(policy.readings())
+    for name in sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n)):
+        kinds = _READ_BY.get(name)
+        if kinds is None and name != IGNORED and key:
+            continue  # stored rows are found by their keys, which are never clamped
+        found = [c for c in table.source_columns if c.name in deciding]
+        concerned = [c.name for c in found if kinds is None or parse_type(c.type).bare.name in kinds]
+        if concerned:
+            raise StreamFailed(
+                f"stream {stream!r} has stored rows of {table.qualified} under {name}: "
+                f"{before.get(name, 'its default')}, and it is {now.get(name, 'its default')} now: {concerned[0]!r} "
+                "may be read as another value, and later changes would not find these rows",
+                hint=f"Take the change of `{name}` back, or {_fill(table, policy)}.",
+            )
+
+
+def _fill(table: TargetTable, policy: Policy) -> str:
+    """What an operator does so that all rows are stored as the configuration says."""
+    if policy.columns.source:
+        return "use another table, and another `stream`"
+    against = "--against topic " if table.engine.family is Family.MERGE_TREE else ""
+    return f"fill the table again with `ch_sink resync CONFIG {against}--apply`"

@@ -33,7 +33,7 @@ class StreamSettings:
 
     def terms(self, table: str = "") -> Terms:
         """Under which rows are stored; ``table``: its UUID, empty if a fill puts another one in its place."""
-        return Terms(self.policy.origins(), self.source_table, table)
+        return Terms(self.policy.origins(), self.source_table, table, self.policy.readings())
 
 
 class TableAdmin(Protocol):

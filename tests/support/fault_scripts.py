@@ -280,10 +280,11 @@ class Surroundings:
                 self.restore(fault.value)
             case "setting":
                 offsets = runner.settings.chunk_offsets if fault.value < 0 else fault.value
-                # It never says anything else of these histories, and is another policy all the same.
-                values = replace(runner.settings.policy.values, out_of_range=("fail", "clamp")[fault.value % 2])
-                policy = replace(runner.settings.policy, values=values)
-                runner.settings = replace(runner.settings, chunk_offsets=offsets, policy=policy)
+                runner.settings = replace(runner.settings, chunk_offsets=offsets)
+                if self.run.table.keys:  # without a key this may not be changed
+                    # It never says anything else of these histories, and is another policy all the same.
+                    values = replace(runner.settings.policy.values, out_of_range=("fail", "clamp")[fault.value % 2])
+                    runner.settings = replace(runner.settings, policy=replace(runner.settings.policy, values=values))
 
 
 def run_script(

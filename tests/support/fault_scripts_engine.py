@@ -160,7 +160,8 @@ def engine_faults(
             clock.offset += fault.value
         elif fault.what == "setting":
             size = runner.settings.chunk_offsets if fault.value < 0 else fault.value
-            values = replace(POLICY.values, out_of_range=("fail", "clamp")[fault.value % 2])
+            keyed = script.case.engine != "append without key"
+            values = replace(POLICY.values, out_of_range=("fail", "clamp")[fault.value % 2 if keyed else 0])
             runner.settings = replace(runner.settings, chunk_offsets=size, policy=replace(POLICY, values=values))
 
     settings = replace(made.runner.settings, chunk_offsets=script.size or 50_000)

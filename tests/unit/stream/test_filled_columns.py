@@ -8,7 +8,7 @@ import pytest
 from ch_sink.errors import StreamFailed
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.counts import Counts
-from ch_sink.model.policy import ColumnPolicy, DocumentPolicy, Policy, TopicProfile
+from ch_sink.model.policy import ColumnPolicy, DocumentPolicy, Policy, TopicProfile, policy_of
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Terms
 from ch_sink.stream.claims import expect_same_terms
@@ -95,6 +95,52 @@ def test_documents_are_read_as_before(engine: Engine, was: dict[str, Any], now: 
     expect_same_terms("s", ledger, table(engine, "_id"), Policy(documents=DocumentPolicy(**was)))
     more = replace(DocumentPolicy(**was), columns=(*was.get("columns", ()), ("v", "x.y")))
     expect_same_terms("s", ledger, table(engine, "_id"), Policy(documents=more))
+
+
+KINDS = {"decimal_handling": "Decimal(9, 2)", "time_precision": "DateTime64(3)", "binary_handling": "String"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("decimal_handling", "string"),
+        ("time_precision", "connect"),
+        ("binary_handling", "hex"),
+        ("out_of_range", "clamp"),
+    ],
+)
+@pytest.mark.parametrize(("engine", "key"), [(REPLACING, ("id",)), (APPEND, ())])
+def test_columns_that_place_rows_are_read_as_before(
+    setting: str, value: str, engine: Engine, key: tuple[str, ...]
+) -> None:
+    """Plain JSON does not say what a number or a text means: the settings do."""
+    columns = (Column("id", "Int64"), Column("v", KINDS.get(setting, "UInt8")))
+    there = replace(table(engine, *key), columns=columns)
+    if key:  # stored rows are found by their keys, which are never clamped
+        there = replace(there, sorting_key=("id", "v"), place_columns=frozenset({"id", "v"}))
+    usual, other = Policy(), policy_of(**{setting: value})
+    for was, now in ((usual, other), (other, usual)):
+        ledger = before(key)
+        ledger.claim("second", Terms(readings=was.readings()))
+        ledger.release()
+        expect_same_terms("s", ledger, there, was)
+        elsewhere = replace(there, sorting_key=("id",), place_columns=frozenset({"id"}))
+        if key:
+            expect_same_terms("s", ledger, elsewhere, now)
+        if key and setting == "out_of_range":
+            expect_same_terms("s", ledger, there, now)
+            continue
+        with pytest.raises(StreamFailed, match=rf"under {setting}: .*'(id|v)' may be read as another value") as refused:
+            expect_same_terms("s", ledger, there, now)
+        assert "resync" in (refused.value.hint or "")
+
+
+def test_fields_of_the_key_are_left_out_as_before() -> None:
+    ledger = before()
+    ledger.claim("second", Terms(readings=policy_of(ignored_key_fields=("x",)).readings()))
+    ledger.release()
+    with pytest.raises(StreamFailed, match="under ignored_key_fields: x, and it is its default now"):
+        expect_same_terms("s", ledger, table(REPLACING, "id"), Policy())
 
 
 def test_the_constant_that_tells_topics_apart_stays() -> None:
