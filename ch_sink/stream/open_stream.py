@@ -146,7 +146,9 @@ class OpenStream:
         epoch = self.table.highest_epoch(self.stored_version)
         table, columns = self.table.now, self.settings.policy.columns
         shared = bool(columns.source) and not own_rows(table, columns)
-        self.states = States(ledger, topic.topic_id, len(topic.low) if topic.whole else 0, epoch, shared=shared)
+        # A batch that was cut longer before may have stored rows of an epoch in which it is read again.
+        known = shared or (self.settings.ends_vary and topic.topic_id in ledger.topic_ids())
+        self.states = States(ledger, topic.topic_id, len(topic.low) if topic.whole else 0, epoch, shared=known)
         self.reached = ledger.progress(topic.topic_id)
 
     def add_columns(self, barriers: Sequence[Barrier]) -> None:

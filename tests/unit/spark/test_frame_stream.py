@@ -158,11 +158,18 @@ def drawn_batch(rng: random.Random, checkpoint: dict[int, int], ends: dict[int, 
     return {p: span for p, span in batch.items() if span[0] < span[1]}
 
 
-def faults(case: Case, *, brokers: bool = True, shared: Counter[str] | None = None) -> list[str]:
-    """``shared``: small ranges of several partitions are stored together, and counted by the engine of their table."""
+def faults(
+    case: Case, *, brokers: bool = True, shared: Counter[str] | None = None, draw: int | None = None
+) -> list[str]:
+    """What is wrong at the end.
+
+    Args:
+        shared: small ranges of several partitions are stored together, and counted by the engine of their table.
+        draw: seed of the batches, by default the history's.
+    """
     past, _ = drawn(case)
     run = memory_run(case, past)
-    frames = Frames(run, random.Random(case.seed), brokers)
+    frames = Frames(run, random.Random(case.seed if draw is None else draw), brokers)
     if shared is not None:
         if len(frames.topic.ends) < 2:
             return []
@@ -203,6 +210,12 @@ def first_of(seeds: range) -> list[object]:
 @pytest.mark.parametrize("first", first_of(range(7_000, 7_120, 20)))
 def test_tables_equal_their_source_however_batches_are_cut_and_repeated(first: int) -> None:
     assert faulty(cases(first, 20)) == []
+
+
+def test_a_batch_that_was_longer_before_it_died_is_read_again_in_its_epoch() -> None:
+    """Rows of an epoch that the ledger does not know are its own."""
+    [case] = [case for case in cases(7_012, 1) if case.engine == "append"]
+    assert faults(case, draw=7_012_004) == []
 
 
 @pytest.mark.parametrize(
