@@ -299,6 +299,7 @@ def expect_good_records(refill: Refill, fold: Fold) -> None:
         first = min(lost, key=lambda letter: (letter.partition, letter.offset))
         raise StreamFailed(
             f"the new table lacks {counted(len(lost), 'row')}: the change at offset {first.offset} of partition "
-            f"{first.partition} leaves out a value, and the row that has it was deleted before the source was read",
-            hint="Let the stream read the topic to its end, and run `ch_sink resync` again: it begins behind that.",
+            f"{first.partition} leaves out a value, and the row that has it was gone before the source was read",
+            hint="Let the stream read the topic to its end, and run `ch_sink resync` again: it begins behind that. If "
+            "it stops because rows are missing, `ch_sink repair CONFIG --apply` and `ch_sink resume CONFIG` first.",
         )
