@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.decoder import Decoder
 from ch_sink.decode.framing import Envelopes, Format
-from ch_sink.decode.key_forms import KeyForm
+from ch_sink.decode.key_layouts import KeyForm
 from ch_sink.decode.parts import unless_bad
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn

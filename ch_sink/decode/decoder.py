@@ -14,8 +14,7 @@ import numpy.typing as npt
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.event_keys import KeyLearner, KeyReader, give_key, pick
 from ch_sink.decode.framing import SCHEMALESS, Envelopes, Format, FramingError
-from ch_sink.decode.key_forms import KeyForm, key_forms
-from ch_sink.decode.key_layouts import KeyLayouts
+from ch_sink.decode.key_layouts import KeyForm, KeyLayouts, key_forms
 from ch_sink.decode.mongodb.columns import DocumentKeys
 from ch_sink.decode.parts import Attempt, Fault, Found, Part, Shape, assemble, isolate, unless_bad
 from ch_sink.decode.readers import Readers, Tombstones, avro_as_json

@@ -1,16 +1,20 @@
-"""How the keys of one form become columns: structs or primitives, in JSON with or without schema, or in Avro."""
+"""How the keys of one form become columns: structs or primitives, in JSON with or without schema, or in Avro.
 
-from collections.abc import Callable, Mapping, Sequence
+Kafka picks a record's partition by the bytes of its key, not by what they mean: `key_forms` tells the forms apart.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from ch_sink.decode.avro.columns import AvroColumn, columns_of, read_keys
-from ch_sink.decode.framing import Framed
+from ch_sink.decode.framing import AVRO_HEAD, Envelopes, Framed, FramingError
 from ch_sink.decode.json.layout import ColumnReader, Image, literals, others, texts_of
 from ch_sink.decode.json.scanned import Programs, column_of
 from ch_sink.decode.native.library import Keep, Member, Members, Skip, library
@@ -257,3 +261,49 @@ def as_written(fields: Sequence[Field], payload: bytes) -> tuple[Field, ...]:
         else f
         for f in fields
     )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyForm:
+    """One way in which keys of a chunk are written."""
+
+    schema: str
+    """Name of the keys' schema, empty if they have none: connectors that share a topic have one each."""
+    name: str
+    first: int
+    """Place of the first record whose key is written so."""
+    ignored: tuple[str, ...] = ()
+    """Fields of these keys that are left out of the table's key."""
+
+
+def key_forms(keys: Sequence[bytes | None], envelopes: Envelopes, ignored: Collection[str]) -> list[KeyForm]:
+    """The forms of keys, in the order in which they come first; keys that cannot be read have none.
+
+    Raises RegistryError.
+    """
+    given = [place for place, key in enumerate(keys) if key is not None and key != b"null"]
+    found: list[KeyForm] = []
+    while given:
+        values = [key for place in given if (key := keys[place]) is not None]
+        try:
+            groups = envelopes.split(values)
+        except FramingError as error:
+            bad = set(error.places)
+            given = [place for at, place in enumerate(given) if at not in bad]
+            continue
+        for framed, places, payloads in groups:
+            mine = tuple(name for name in fields_of(framed, payloads[0]) if name in ignored) if ignored else ()
+            schema = (framed.avro.name if framed.avro is not None else framed.schema and framed.schema.name) or ""
+            found.append(
+                KeyForm(schema, _form_name(framed), given[places[0]] if places is not None else given[0], mine)
+            )
+        break
+    return sorted(found, key=lambda form: form.first)
+
+
+def _form_name(framed: Framed) -> str:
+    if framed.avro is not None:
+        return f"Avro with schema id {int.from_bytes(framed.prefix[1:AVRO_HEAD], 'big', signed=True)}"
+    if framed.prefix:
+        return f"JSON with schema {blake2b(framed.prefix, digest_size=4).hexdigest()}"
+    return "JSON without schema"

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ch_sink.decode.key_forms import KeyForm
+from ch_sink.decode.key_layouts import KeyForm
 from ch_sink.decode.parts import of_record
 from ch_sink.errors import ConfigError, RecordError, StreamFailed, TableError
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn

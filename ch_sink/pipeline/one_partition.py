@@ -7,7 +7,7 @@ another way of writing it moves rows between partitions: another converter, sche
 from collections.abc import Sequence
 from typing import Protocol
 
-from ch_sink.decode.key_forms import KeyForm
+from ch_sink.decode.key_layouts import KeyForm
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import ChangeBatch, Op, Records
 from ch_sink.order import State

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ch_sink.decode.key_forms import KeyForm
+from ch_sink.decode.key_layouts import KeyForm
 from ch_sink.model.change import BadRecord, ChangeBatch, HandoverId, Records
 from ch_sink.model.counts import Counts
 from ch_sink.model.policy import TopicProfile

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ch_sink.clickhouse.replicas import Replicas
 from ch_sink.decode import Decoder
-from ch_sink.decode.key_forms import KeyForm
+from ch_sink.decode.key_layouts import KeyForm
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import Policy, TopicProfile, policy_of
 from ch_sink.ports import History as EarlierRecords

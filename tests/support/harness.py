@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ch_sink.decode.key_forms import KeyForm
+from ch_sink.decode.key_layouts import KeyForm
 from ch_sink.model.change import ChangeBatch, Records, Skipped
 from ch_sink.model.policy import Policy, TopicProfile, policy_of
 from ch_sink.pipeline.plans import BatchDecoder
