@@ -109,7 +109,7 @@ class Decoder:
         registry cannot be reached, StreamFailed if positions must order the changes and flattened events lack them.
         """
         profile = self.learn(records) if profile is None else profile
-        reader = self._keys(profile)
+        reader, self._key_layouts.read_as = self._keys(profile), {}
         values = inner(records.values)
         live: Sequence[int] = range(len(values))
         nulls: list[int] = []
@@ -122,7 +122,7 @@ class Decoder:
         for start in range(0, len(live), together):
             found.add(self._values(records, live[start : start + together], profile, reader))
         found.add(self._null_values(records, nulls, found, profile, reader, waited=waited))
-        return assemble(
+        batch = assemble(
             found.parts,
             self._shape,
             records.offsets,
@@ -132,6 +132,8 @@ class Decoder:
             found.bad,
             joined(found.unknown),
         )
+        batch.key_read_as = self._key_layouts.read_as
+        return batch
 
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
         """The values of each Kafka key, which are equal for keys of one row; None for a key that cannot be read."""

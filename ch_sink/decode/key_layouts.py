@@ -4,7 +4,7 @@ Kafka picks a record's partition by the bytes of its key, not by what they mean:
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
@@ -24,6 +24,7 @@ from ch_sink.errors import DecodeError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter, Encoding, converter, expect_key
+from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import Field, SourceType, of_system
 from ch_sink.types.converter import nullable
@@ -49,6 +50,8 @@ class _Layout:
     """The key may be text without quotes (StringConverter)."""
     programs: Programs | None = None
     """Scan the keys, if they are structs."""
+    read_as: Mapping[str, str] = field(default_factory=dict)
+    """See `_read_as`."""
 
 
 class KeyLayouts:
@@ -60,6 +63,8 @@ class KeyLayouts:
         self._avro = lru_cache(_KEPT)(self._avro_layout)
         self._struct = lru_cache(_KEPT)(self._struct_layout)
         self._primitive = lru_cache(_KEPT)(self._primitive_layout)
+        self.read_as: dict[str, str] = {}
+        """Column → `_read_as` of the keys that were read, ``both`` if they differ; to be emptied by its reader."""
 
     def read(self, framed: Framed, payloads: list[bytes], connector: str) -> NamedColumns:
         """The key columns of keys of one framing. Raises DecodeError if one cannot be read.
@@ -68,10 +73,17 @@ class KeyLayouts:
         """
         framed = self._of_system(framed, connector)
         if framed.avro is not None:
-            columns, primitive = self._avro(framed)
+            columns, primitive, read_as = self._avro(framed)
+            self._note(read_as)
             arrays = read_keys(framed, columns, payloads, primitive=primitive)
             return tuple(column.name for column in columns), arrays
-        return _read_json(self._json(framed, payloads[0]), payloads)
+        layout = self._json(framed, payloads[0])
+        self._note(layout.read_as)
+        return _read_json(layout, payloads)
+
+    def _note(self, read_as: Mapping[str, str]) -> None:
+        for name, how in read_as.items():
+            self.read_as[name] = how if self.read_as.get(name, how) == how else "both"
 
     def column(self, name: str) -> Column:
         """The table's column for a key column. Raises DecodeError if there is none."""
@@ -107,17 +119,22 @@ class KeyLayouts:
         every: dict[str, Member] = {name: kept.get(name, Skip()) for name, _ in fields}
         root = Members(every, frozenset(kept), None)
         programs = Programs(native, root) if native is not None else None
-        return _Layout(_struct, columns, frozenset(every), raw_text=False, programs=programs)
+        read_as = {name: how for name, declared in fields if name in kept and (how := self._how(declared, name))}
+        return _Layout(_struct, columns, frozenset(every), raw_text=False, programs=programs, read_as=read_as)
 
     def _primitive_layout(self, declared: SourceType | None) -> _Layout:
         name = self._primitive_name()
         made = self._converter(declared, self.column(name))
         decode = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal).decode
         raw_text = made.arrow == pa.binary() and declared is None
-        return _Layout(decode, (ColumnReader(name, made),), None, raw_text=raw_text)
+        how = self._how(declared, name)
+        return _Layout(decode, (ColumnReader(name, made),), None, raw_text=raw_text, read_as={name: how} if how else {})
 
-    def _avro_layout(self, framed: Framed) -> tuple[list[AvroColumn], bool]:
-        """The columns of Avro's keys of a schema, and whether each key is one value."""
+    def _how(self, declared: SourceType | None, name: str) -> str:
+        return _read_as(declared, self.column(name))
+
+    def _avro_layout(self, framed: Framed) -> tuple[list[AvroColumn], bool, dict[str, str]]:
+        """The columns of Avro's keys of a schema, whether each key is one value, and `_read_as` of the columns."""
         assert framed.schema is not None
         primitive = framed.schema.kind != "struct"
         found: Mapping[str, tuple[str, SourceType]]
@@ -131,7 +148,7 @@ class KeyLayouts:
             AvroColumn(column, field, self._converter(declared, self.column(column), "avro"))
             for column, (field, declared) in found.items()
         ]
-        return columns, primitive
+        return columns, primitive, {n: how for n, (_, d) in found.items() if (how := self._how(d, n))}
 
     def _converter(self, declared: SourceType | None, column: Column, encoding: Encoding = "json") -> Converter:
         expect_key(declared, column)
@@ -155,6 +172,25 @@ class KeyLayouts:
             "the key is a single value, and the table's sorting key does not show which column it is",
             hint="name the column in key_columns",
         )
+
+
+_AMBIGUOUS = frozenset("Decimal Date Date32 DateTime DateTime64 Time Time64 String FixedString".split())
+"""Columns whose values plain JSON does not state as they are: a number may count days, a text may be base64."""
+
+
+def _read_as(declared: SourceType | None, column: Column) -> str:
+    """As what values of an ambiguous column are read: ``stated``, as their type says, or ``plain``, as they look.
+
+    Empty if that is the same.
+    """
+    kind, stated = parse_type(column.type).bare.name, declared or column.stated
+    if kind not in _AMBIGUOUS:
+        return ""
+    if stated is None:
+        return "plain"
+    text = kind in ("String", "FixedString")
+    looks = stated.kind == "string" if text else False
+    return "" if looks or (not stated.name and stated.kind != "bytes" and (text or kind == "Decimal")) else "stated"
 
 
 def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:

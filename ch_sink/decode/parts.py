@@ -134,6 +134,7 @@ def assemble(
         clamped=clamped,
         connector=_first_connector(parts),
         null_deletes=_joined_mask([p.null_deletes for p in parts], parts, order),
+        key_read_as={},
     )
 
 

@@ -212,6 +212,8 @@ class ChangeBatch:
     """Kind → places (in the chunk's Records) of the records of that kind, which change no row."""
     bad: list[BadRecord] = field(default_factory=list)
     unknown: list[UnknownColumn] = field(default_factory=list)
+    key_read_as: dict[str, str] = field(default_factory=dict)
+    """Key column → whether Kafka keys state its type, where its values depend on that: plain, stated or both."""
     tables: frozenset[str] = frozenset()
     """Whole names of the source tables that the events state."""
     connector: str = ""

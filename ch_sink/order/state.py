@@ -146,6 +146,10 @@ class State:
         reached += [(floor.epoch, floor.commit) for name, floor in self.floors.items() if not _siblings(name, source)]
         return max([(self.epoch, 0), *(at for at in reached if at[0] == self.epoch)])
 
+    def filled(self) -> "State":
+        """The state where the table has been filled anew: its rows are as keys are read now."""
+        return replace(self, profile=replace(self.profile, key_read_as=()))
+
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
 

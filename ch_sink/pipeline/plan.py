@@ -49,11 +49,12 @@ def plan(
     batch = decoder.decode(records, profile, waited=known.assigned is not None)
     source = source_for(batch.connector) if batch.connector else None
     barrier: Barrier | None = None
+    first = int(records.offsets[0]) if len(records) else 0
     if known.assigned is None:
+        target.expect_same_keys(dict(profile.key_read_as), batch.key_read_as, first)
         state, barrier = in_one_partition(batch, records, target, source, decoder, state)
         if barrier is not None:
             batch = head(batch, int(np.searchsorted(records.offsets, barrier.next_offset)), barrier.next_offset)
-    first = int(records.offsets[0]) if len(records) else 0
     lacking = new_columns(batch, target, target.stored_key(profile.key_columns), first)
     if lacking is not None:
         return Plan(state, barrier=lacking)

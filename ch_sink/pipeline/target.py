@@ -1,6 +1,6 @@
 """The target of a stream, prepared once: how its versions are laid out and what its engine requires."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -80,6 +80,18 @@ class Target:
     def expect_key(self, key: Sequence[str]) -> None:
         """Raises TableError if the table cannot keep rows of different keys apart. ``key``: the source's columns."""
         expect_key(self.table, self.stored_key(key))
+
+    def expect_same_keys(self, before: Mapping[str, str], now: Mapping[str, str], offset: int) -> None:
+        """Raises StreamFailed if keys begin, or cease, to state types by which their values are read otherwise."""
+        for name, how in now.items():
+            if before.get(name, how) != how or how == "both":
+                raise StreamFailed(
+                    f"the keys behind offset {offset} {'state' if how != 'plain' else 'do not state'} the type of "
+                    f"{name!r}, and earlier ones {'did not' if how != 'plain' else 'did'}: it is read as another "
+                    f"value, and changes would not find the rows that {self.table.qualified} has",
+                    hint="Fill the table again with `ch_sink resync CONFIG --against source --apply`, or let a new "
+                    "snapshot fill another one, under a new stream name with start: latest.",
+                )
 
     def expect_still_rows(self, key: tuple[str, ...]) -> None:
         """Raises StreamFailed if rows can leave their places where versions are times: those of one time tie."""

@@ -39,9 +39,12 @@ class States:
         """Of all sources."""
         for floor in self.truncates:
             self._common = self._common.with_floor(Floor(floor.epoch, floor.commit, floor.inner), floor.source)
+        self._filled: dict[int, int] = {}
+        """Partition → offset below which the table was filled anew."""
         for refill in ledger.facts(TableRefilled):
             if refill.topic_id == topic_id:
                 self._common = replace(self._common, loaded=max(self._common.loaded, refill.loaded))
+                self._filled[refill.partition] = max(self._filled.get(refill.partition, 0), refill.offset)
         totals = ledger.totals()
         last = [State.from_json(t.state) for t in totals]
         self._newest = self._least = 0
@@ -175,6 +178,7 @@ class States:
             state = State.from_json(text) if text else self._latest(partition, offset)
         state = state.raised_to(self._epoch).with_floors_of(self._common)
         state = state.met(self._common.names, self._common.tables)
+        state = state.filled() if offset <= self._filled.get(partition, -1) else state
         state = replace(
             state,
             key_forms=self._common.key_forms,

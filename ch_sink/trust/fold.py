@@ -141,12 +141,12 @@ class Fold:
         self._coordinator.open()
 
     def _seed(self, states: Mapping[int, tuple[int, State]]) -> None:
-        """Let the ledger know what the stream knew at these offsets."""
+        """Let the ledger know what the stream knew at these offsets; rows are loaded as keys are read now."""
         topic = self._topic.state(self._settings.topic)
         epoch = max(state.epoch for _, state in states.values())
         self._ledger.claim("seed")
         self._ledger.record(TopicFacts(topic.topic_id, len(topic.low), epoch))
-        known = [(p, offset, state) for p, (offset, state) in sorted(states.items()) if offset > 0]
+        known = [(p, offset, state.filled()) for p, (offset, state) in sorted(states.items()) if offset > 0]
         name, identity = topic.topic, topic.topic_id
         self._ledger.intents([RangeIntent(name, identity, p, offset - 1, offset) for p, offset, _ in known])
         self._ledger.results(

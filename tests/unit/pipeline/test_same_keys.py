@@ -1,0 +1,98 @@
+"""Keys that begin to state their types, or cease to, stop the stream where they would be read as other values."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ch_sink.errors import StreamFailed
+from ch_sink.ports import TableRefilled
+from ch_sink.types.column import Column
+from tests.support.hand import Event, mysql
+from tests.support.memory_fed import MemoryFed
+
+MILLIS = {"type": "int64", "name": "io.debezium.time.Timestamp"}
+BYTES, TEXT, NUMBER = {"type": "bytes"}, {"type": "string"}, {"type": "int64"}
+UUID = {"type": "string", "name": "io.debezium.data.Uuid"}
+DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+
+
+def change(key: Any, big: str, at: int, schema: dict[str, Any] | None = None) -> Event:
+    event = mysql("u", {"id": key}, {"id": key, "big": "?"}, {"id": key, "big": big}, at)
+    if schema is None:
+        return event
+    fields = [{"field": "id", "optional": False, **schema}]
+    return replace(event, key={"schema": {"type": "struct", "name": "k", "fields": fields}, "payload": {"id": key}})
+
+
+def fed(kind: str, comment: str = "", engine: str = "replacing") -> MemoryFed:
+    columns = (Column("id", kind, comment=comment), Column("big", "Nullable(String)"))
+    return MemoryFed(engine, partitions=1, columns=columns)
+
+
+@pytest.mark.parametrize("engine", ["replacing", "collapsing"])
+@pytest.mark.parametrize(
+    ("kind", "key", "schema"),
+    [
+        ("String", "YWI=", BYTES),
+        ("DateTime64(3)", 1_700_000_000_000, MILLIS),
+        ("String", 1_700_000_000_000, MILLIS),
+        ("Decimal(9, 2)", "BNI=", DECIMAL),
+    ],
+)
+@pytest.mark.parametrize("stated_first", [False, True])
+@pytest.mark.parametrize("together", [False, True])
+def test_keys_that_are_read_as_other_values_stop_the_stream(
+    engine: str, kind: str, key: Any, schema: dict[str, Any], stated_first: bool, together: bool
+) -> None:
+    made = fed(kind, engine=engine)
+    first, then = change(key, "a", 100), change(key, "b", 200, schema)
+    if stated_first:
+        first, then = change(key, "a", 100, schema), change(key, "b", 200)
+    made.send(0, first)
+    if not together:
+        made.poll()
+    made.send(0, then)
+    with pytest.raises(StreamFailed, match=r"type of 'id'.*would not find the rows") as stopped:
+        made.poll()
+    assert "--against source" in (stopped.value.hint or "")
+    assert len(made.view()) == (0 if together else 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "schema"),
+    [
+        ("String", "a", TEXT),
+        ("String", "61f0c404-5cb3-11e7-907b-a6006ad3dba0", UUID),
+        ("String", 7, NUMBER),
+        ("Int64", 7, NUMBER),
+        ("Int64", 7, MILLIS),
+        ("Decimal(9, 2)", 7, NUMBER),
+        ("UUID", "61f0c404-5cb3-11e7-907b-a6006ad3dba0", UUID),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_keys_that_are_read_as_before_go_on(kind: str, key: Any, schema: dict[str, Any], turned: bool) -> None:
+    made = fed(kind)
+    for number, stated in enumerate((turned, not turned, turned)):
+        made.feed(0, change(key, f"v{number}", 100 + number, schema if stated else None))
+    assert list(made.view().values()) == ["v2"]
+
+
+def test_a_comment_states_the_type_for_keys_that_do_not() -> None:
+    made = fed("DateTime64(3)", "debezium: int64 io.debezium.time.Timestamp")
+    made.feed(0, change(1_700_000_000_000, "a", 100))
+    made.feed(0, change(1_700_000_000_000, "b", 200, MILLIS))
+    assert list(made.view().values()) == ["b"]
+
+
+def test_a_table_that_was_filled_again_has_its_rows_as_keys_are_read_now() -> None:
+    made = fed("String")
+    made.feed(0, change("YWI=", "a", 100))
+    made.runner.kill()
+    ledger = made.stream.ledger
+    ledger.claim("resync-1")
+    ledger.record(TableRefilled("id", 0, made.read[0]))
+    ledger.release()
+    made.feed(0, change("YWI=", "b", 200, BYTES))
+    assert made.view()[b"ab"] == "b"
