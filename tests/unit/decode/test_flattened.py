@@ -262,7 +262,7 @@ def test_an_update_without_a_key_is_a_dead_letter_and_inserts_go_on() -> None:
     names = [c.name for c in table.source_columns]
     values = [json.dumps({**dict.fromkeys(names), names[0]: 1, "__op": op}).encode() for op in "rcud"]
     given = chunk_of([None] * 4, values)
-    made = plan(given, target, Decoder(table, policy_of(), want_before=True), State(), Ports())
+    made = plan(given, target, Decoder(table, policy_of(), want_before=True), State(alone=True), Ports())
     assert [(b.index, "does not state" in b.reason) for b in made.bad] == [(2, True)]
     assert sum(insert.rows.num_rows for insert in made.inserts) == 3
 
