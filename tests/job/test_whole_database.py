@@ -31,8 +31,9 @@ STREAMS = {
 def filled(place: Place, table: str, name: str | None = None) -> str:
     """A topic of this database's schema with the recorded changes of a table."""
     topic = f"{place.database}.public.{name or table}"
-    place.kafka.create_topic(topic, 3)
-    produce(place.kafka, topics(STREAMS[table])[topic_of(STREAMS[table], table)], topic)
+    records = topics(STREAMS[table])[topic_of(STREAMS[table], table)]
+    place.kafka.create_topic(topic, 3 if any(record.key is not None for record in records) else 1)
+    produce(place.kafka, records, topic)
     return topic
 
 

@@ -41,7 +41,7 @@ ENGINES = OWN | {
     "bare": ("CollapsingMergeTree(_sign)", "_sign Int8"),
 }
 COLLAPSING = ("collapsing", "versioned", "bare")
-OWN_TABLES = ("dead_letters", "handover", "pending", "columns")
+OWN_TABLES = ("dead_letters", "handover", "pending")
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Stand:
             f"CREATE TABLE {self.database}.t (id Int64, v Nullable(String), n Nullable(UInt8), {own}) "
             f"ENGINE = {clause} ORDER BY id SETTINGS non_replicated_deduplication_window = 1000"
         )
-        execute(self.client, [create_statement(n, self.database, f"ch_sink_{n}") for n in OWN_TABLES])
+        execute(self.client, [create_statement(n, self.database, f"ch_sink_{n}") for n in (*OWN_TABLES, "columns")])
         table = detect(self.client, self.database, "t", self.chosen)
         self.client.command(view_of(table, ("id",)))
         self.name = f"machine/{self.database}"
