@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from benchmarks.machine import describe
 from ch_sink.decode import Decoder
-from ch_sink.decode.key_forms import KeyForm
+from ch_sink.decode.key_layouts import KeyForm
 from ch_sink.memory import MemoryHandover
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import TopicProfile, policy_of

@@ -132,7 +132,7 @@ class Decoder:
             found.bad,
             joined(found.unknown),
         )
-        batch.key_read_as = self._key_layouts.read_as
+        batch.key_read_as = dict(self._key_layouts.read_as)
         return batch
 
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:
@@ -140,7 +140,7 @@ class Decoder:
         return self._keys(profile).values(keys)
 
     def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
-        """How Kafka keys are written: see `ch_sink.decode.key_forms`."""
+        """How Kafka keys are written: see `ch_sink.decode.key_layouts.key_forms`."""
         ignored = {*self._policy.keys.ignored} - ({ROUTED_TABLE} if self._policy.events.of_one_table else set())
         return key_forms(keys, self._key_envelopes, ignored)
 
