@@ -16,9 +16,8 @@ from itertools import count
 from pathlib import Path
 
 from ch_sink.clickhouse import connect, execute
-from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.table.rollup import RollupChoice
-from tests.support.endpoint import settings_for
+from tests.support.endpoint import endpoint, settings_for
 from tests.support.fault_scripts import SCRIPTED, Script, faults_of_script, scripts, shrunk
 from tests.support.fault_scripts_engine import engine_faults, engine_scripts
 from tests.support.rollups import COMPUTED, PLAIN
@@ -55,7 +54,7 @@ def main() -> None:
 
 def _engine(stack: ExitStack, rollups: Sequence[RollupChoice]) -> WrongIn:
     """Runs a script over an engine that is stopped with the stack."""
-    client = connect(settings_for(stack.enter_context(EmbeddedClickHouse()).url))
+    client = connect(settings_for(endpoint(stack).url))
     client.command("CREATE DATABASE scripts")
     execute(client, [create_statement(name, "scripts", name) for name in OWN])
     execute(client, [create_statement("columns", "scripts", "ch_sink_columns")])

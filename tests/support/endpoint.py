@@ -81,16 +81,16 @@ def skip_unless_installed(version: str) -> list[pytest.MarkDecorator]:
 def endpoints() -> Iterator[Callable[[str], EmbeddedClickHouse]]:
     """The endpoint of an engine. Each starts once: tests on several engines come in any order."""
     with ExitStack() as stack:
+        yield cache(lambda engine: endpoint(stack, engine))
 
-        @cache
-        def of(engine: str) -> EmbeddedClickHouse:
-            folder = stack.enter_context(TemporaryDirectory(prefix="ch_sink-clickhouse-"))
-            profile = Path(folder) / "ch_sink" / "users.d" / "few_rows.xml"
-            profile.parent.mkdir(parents=True)
-            profile.write_text(_FOR_FEW_ROWS)
-            return stack.enter_context(EmbeddedClickHouse(folder, engine=engine))
 
-        yield of
+def endpoint(stack: ExitStack, engine: str = "") -> EmbeddedClickHouse:
+    """An endpoint for queries of few rows, which is stopped with the stack."""
+    folder = stack.enter_context(TemporaryDirectory(prefix="ch_sink-clickhouse-"))
+    profile = Path(folder) / "ch_sink" / "users.d" / "few_rows.xml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text(_FOR_FEW_ROWS)
+    return stack.enter_context(EmbeddedClickHouse(folder, engine=engine))
 
 
 @pytest.fixture(scope="session")
