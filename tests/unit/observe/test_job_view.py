@@ -1,7 +1,7 @@
 """The figures of a running job, with an hour of history."""
 
 from ch_sink.model.counts import Counts
-from ch_sink.observe.job_view import Live
+from ch_sink.observe.job_view import Album, JobView, Live
 from ch_sink.observe.stream import Standing, StreamView
 from tests.support.views import counts_of, view
 
@@ -103,3 +103,15 @@ def test_a_lag_that_grew_while_nobody_looked_is_a_line() -> None:
     clock.now += 41
     paused.summary.lag = 300
     assert [point.lag for point in live.snapshot()[0].history] == [0, 100, 200, 300]
+
+
+def test_a_stream_that_leaves_takes_nothing_from_what_was_read() -> None:
+    album, stays, leaves = Album(), view("stays"), view("leaves")
+    for stream, records in ((stays, 10), (leaves, 1000)):
+        stream.summary.counts.add(counts_of(records=records))
+    album.add(JobView((stays, leaves), 0.0))
+    stays.summary.lag = 0
+    shown = album.add(JobView((stays,), 10.0))
+    assert (shown.done, shown.rate) == (None, 0.0)
+    stays.summary.counts.add(counts_of(records=50))
+    assert album.add(JobView((stays,), 20.0)).rate == 5.0
