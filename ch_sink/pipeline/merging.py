@@ -27,6 +27,8 @@ from ch_sink.ports import Insert, RowLookup
 from ch_sink.sources import Source
 from ch_sink.table.partition import partition_groups
 from ch_sink.types.arrow import untimed
+from ch_sink.types.chtype import parse_type
+from ch_sink.types.sql import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,16 @@ def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target
             f"the records of {records.topic} carry no key, and {target.table.engine.name} needs one",
             hint="Set key_columns, or use a MergeTree table (append mode).",
         )
+    table = target.table
+    if json := [c.name for c in table.source_columns if parse_type(c.type).holds("JSON")]:
+        raise StreamFailed(
+            f"{table.qualified} has no key, so its rows are found by all of their values, and the JSON column "
+            f"{json[0]!r} may give back another value than was stored",
+            hint=f"Make it text: ALTER TABLE {table.qualified} MODIFY COLUMN {quote(json[0])} String.",
+        )
     bad = _without_old_row(batch, order)
     counted = count_once(batch, order, state.counted)
-    merged = merge_multiset(Changes.of(batch, records, order, target.table, target.system.layout))
+    merged = merge_multiset(Changes.of(batch, records, order, table, target.system.layout))
     after = replace(order.state, doubled=state.doubled, closed=state.closed, counted=counted)
     return Outcome(after, _inserts(merged, target), _counted(merged), bad)
 

@@ -1,6 +1,7 @@
 """A column that comes in mid-stream, in a table whose rows are found by all of their values."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,14 @@ def test_it_is_added_if_stored_rows_get_its_values(added: dict[str, Any], defaul
     made = planned(added, "add_columns")
     assert made.barrier is not None
     assert [(c.name, c.default) for c in made.barrier.columns] == [("n", default)]
+
+
+def test_json_is_refused_since_rows_are_found_by_it() -> None:
+    table = replace(WITH, columns=(*WITH.columns, Column("j", "Array(JSON)")))
+    with pytest.raises(StreamFailed, match=r"JSON column 'j' may give back another value") as refused:
+        planned(None, "ignore", table)
+    assert "MODIFY COLUMN `j` String" in (refused.value.hint or "")
+    assert planned(None, "ignore", table, key=1).inserts
 
 
 NOW = {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "optional": False, "default": 0}
