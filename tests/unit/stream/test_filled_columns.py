@@ -135,6 +135,14 @@ def test_columns_that_place_rows_are_read_as_before(
         assert "resync" in (refused.value.hint or "")
 
 
+def test_a_stream_that_knows_no_key_yet_may_clamp_values_outside_it() -> None:
+    """Where it begins is recorded before anything is read."""
+    there, clamps = table(REPLACING, "id"), policy_of(out_of_range="clamp")
+    expect_same_terms("s", before(key=()), there, clamps)
+    with pytest.raises(StreamFailed, match="under out_of_range"):
+        expect_same_terms("s", before(key=()), table(APPEND), clamps)
+
+
 def test_fields_of_the_key_are_left_out_as_before() -> None:
     ledger = before()
     ledger.claim("second", Terms(readings=policy_of(ignored_key_fields=("x",)).readings()))
