@@ -189,8 +189,10 @@ def _read_as(declared: SourceType | None, column: Column) -> str:
     if stated is None:
         return "plain"
     text = kind in ("String", "FixedString")
-    looks = stated.kind == "string" if text else False
-    return "" if looks or (not stated.name and stated.kind != "bytes" and (text or kind == "Decimal")) else "stated"
+    if text and stated.kind == "string":
+        return ""
+    plain = not stated.name and stated.kind != "bytes"
+    return "" if plain and (text or kind == "Decimal") else "stated"
 
 
 def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:

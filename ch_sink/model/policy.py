@@ -161,9 +161,7 @@ class Policy:
 
     def readings(self) -> Origins:
         """Setting → its value, of those that decide as what values are read; without those that have their default."""
-        usual = Policy().values
-        made = {f.name: str(getattr(self.values, f.name)) for f in fields(self.values)}
-        kept = {name: value for name, value in made.items() if value != str(getattr(usual, name))}
+        kept = {f.name: str(v) for f in fields(self.values) if (v := getattr(self.values, f.name)) != f.default}
         if self.keys.ignored:
             kept[IGNORED] = ", ".join(sorted(self.keys.ignored))
         return tuple(sorted(kept.items()))

@@ -180,7 +180,7 @@ def _may_share(prepared: Prepared, target: Target) -> bool:
     made = prepared.made
     if not made.only_inserts or len({insert.step for insert in made.inserts}) > 1 or prepared.released is not None:
         return False
-    key = made.state.profile.key_columns  # without one, there is no other partition
+    key = made.state.profile.key_columns  # a topic without keys has one partition
     return not target.appends or bool(key and all(change_identity(i, target, key) for i in made.inserts))
 
 
