@@ -116,7 +116,7 @@ def has_rows(client: Client, table: TargetTable, condition: str = "") -> bool:
 
 
 def _collapses(table: TargetTable) -> bool:
-    return table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+    return table.engine.family.collapses
 
 
 def _arrow(kind: str) -> pa.DataType | None:

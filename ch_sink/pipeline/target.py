@@ -48,7 +48,7 @@ class Target:
 
     @property
     def collapsing(self) -> bool:
-        return self.table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+        return self.table.engine.family.collapses
 
     @property
     def appends(self) -> bool:

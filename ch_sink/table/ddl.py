@@ -302,7 +302,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
             [*columns, bound, gone],
             f"FROM {table.qualified} FINAL WHERE {version} < {bound} AND {mark} != {gone}{mine}",
         )
-    if engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+    if engine.family.collapses:
         sign = quote(engine.sign_column or "")
         columns = [quote(c.name) for c in table.columns if c.insertable and quote(c.name) not in (version, sign)]
         return _insert(

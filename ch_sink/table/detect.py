@@ -272,7 +272,7 @@ def _refuse_unstored(row: TableRow) -> None:
 def _refuse_json(engine: Engine, row: TableRow) -> None:
     """Raises TableError for a JSON column of a collapsing table: a −1 states the stored values, read back as text."""
     json = [c.name for c in row.columns if c.insertable and parse_type(c.type).holds("JSON")]
-    if engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING) and json:
+    if engine.family.collapses and json:
         raise TableError(
             f"{row.qualified} is a {engine.name} with the JSON column {json[0]!r}: what it gives back may be another "
             "value (10 for 10.0), and no −1 would meet its row",

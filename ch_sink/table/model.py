@@ -22,6 +22,11 @@ class Family(StrEnum):
     VERSIONED_COLLAPSING = "VersionedCollapsingMergeTree"
     MERGE_TREE = "MergeTree"
 
+    @property
+    def collapses(self) -> bool:
+        """Whether a sign adds rows and takes them back."""
+        return self in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
@@ -176,7 +181,7 @@ class TargetTable:
 
 def forgets_deletes(table: TargetTable) -> bool:
     """Whether a deleted row leaves no trace once its rows have collapsed, nor any that has no version."""
-    collapses = table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+    collapses = table.engine.family.collapses
     return collapses or (table.engine.family is Family.REPLACING and table.engine.version_column is None)
 
 

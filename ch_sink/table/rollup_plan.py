@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ColumnPolicy
-from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import Rollup, RollupChoice
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.sql import OWN, Kind, Token, columns_in, literal, quote, tokenize
@@ -40,7 +40,7 @@ def expect_rollups(table: TargetTable, choices: Sequence[RollupChoice], chosen: 
     if not choices:
         return
     engine = table.engine
-    if engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+    if not engine.family.collapses:
         raise TableError(
             f"rollups need a table that stores differences, and {table.qualified} is a {engine.name}",
             hint="Set engine: collapsing or versioned-collapsing, and let `ch_sink init` make a new table. For one "

@@ -297,7 +297,7 @@ def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
             )
     first = key_expressions(order[0])[0] if order else ""
     columns = [_column(field, spec, field.name in key, field.name in place, first, names) for field in fields]
-    takes_back = spec.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING) or not key
+    takes_back = spec.engine.family.collapses or not key
     if takes_back and (json := [c.name for c in columns if parse_type(c.type).holds("JSON")]):
         raise TableError(
             f"{spec.qualified}: {json[0]!r} would be a JSON column, which may give back another value than was stored "

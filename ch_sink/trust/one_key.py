@@ -17,7 +17,7 @@ from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import RowsEdited
-from ch_sink.table.model import Family, TargetTable
+from ch_sink.table.model import TargetTable
 from ch_sink.trust.biography import Biography
 from ch_sink.trust.history import facts_of, loads_of
 from ch_sink.trust.key import WantedKey, wanted_key
@@ -325,7 +325,7 @@ def _stored_versions(client: Client, table: TargetTable, condition: str) -> froz
     name, engine = version_column(table), table.engine
     if name is None or not counts(table):
         return None
-    collapses = engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING)
+    collapses = engine.family.collapses
     having = f"HAVING sum({quote(engine.sign_column or '')}) > 0" if collapses else ""
     found = client.rows(
         f"SELECT toString({quote(name)}) AS {OWN}v FROM {table.qualified} WHERE {condition} "

@@ -96,7 +96,7 @@ def purged(
     Raises StreamFailed if it cannot be proved that no older change comes; ChSinkError.
     """
     table, name = subject.table, subject.table.qualified.replace("`", "")
-    if table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+    if table.engine.family.collapses:
         note = "a collapsing table keeps no deleted rows: its merges remove them"
         return Purged(subject.settings.name, name, apply, 0, 0, note)
     mark = _mark(table)

@@ -228,7 +228,7 @@ def statements(
     table lacks are not among the differences, nor any that may leave their place.
     """
     table = target.table
-    if table.engine.family in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+    if table.engine.family.collapses:
         return [_collapsed(source, target, differences, step, ceilings, kept)]
     gone = ("extra", "different") if rows_move(table, target.key) else ("extra",)
     out = [] if unremovable(table) else [_marked(target, differences, step, gone, ceilings)]

@@ -109,7 +109,7 @@ class Side:
         engine = self.table.engine
         if self._is_multiset:
             return f"SELECT hex({KEY}) AS {KEY} FROM ({self.live()}) WHERE {TIMES} < 0"
-        if not self.key or engine.family not in (Family.COLLAPSING, Family.VERSIONED_COLLAPSING):
+        if not self.key or not engine.family.collapses:
             return ""
         rows, alive, settings = self._rows()
         wanted = [f"({self.condition})"] if self.condition else []
