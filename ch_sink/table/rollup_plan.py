@@ -21,7 +21,7 @@ _VARYING = re.compile(
     r"uptime|zookeeper\w+|server\w+|time_?zone|tcpPort|showCertificate|globalVariable|hasColumnInTable|"
     r"get(ClientHTTPHeader|Macro|MergeTreeSetting|OSKernelVersion|Server\w+|Setting\w*|MaxTable\w+)|hasThreadFuzzer|"
     r"toColumnTypeName|dumpColumnStructure|addressTo\w+|timeSeries\w+|dateTimeToUUIDv7|financialNetPresentValueExtended|"
-    r"__\w+",
+    r"parse\w*BestEffort\w*|__\w+",
     re.IGNORECASE,
 )
 """Functions whose value depends on more than their arguments, as 26.9 says, and some that it takes for others.
