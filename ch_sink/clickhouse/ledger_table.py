@@ -9,7 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -160,6 +160,12 @@ class OwnedLedger(LedgerTable):
         given_back = retired(self.stream, claim)
         if mine(claim, self.newest_claim()):
             self.insert([given_back], under=claim)
+
+    def restate(self, terms: Terms) -> None:
+        self.check_claim()
+        assert self._claim is not None
+        self._claim = replace(self._claim, terms=terms)
+        self.insert([self._claim], under=self._claim)
 
     def last_claim(self) -> Claim | None:
         return self.newest_claim()

@@ -36,7 +36,7 @@ from ch_sink.sources import refusal, source_for
 from ch_sink.stream.claims import expect_same_terms
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.ddl import views_of
-from ch_sink.table.evolve import adding_by_hand, diff, unfilled
+from ch_sink.table.evolve import adding_by_hand, diff, refilled, unfilled
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.fits import type_findings
 from ch_sink.table.model import TargetTable
@@ -215,6 +215,8 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
     except ChSinkError as error:
         yield Finding("warn", "columns", str(error), error.hint)
         return
+    if "MODIFY COLUMN" in remedy:
+        remedy = "\n".join((remedy, *refilled(table, key_columns(config, schema, table))))
     if alone := unfilled(table, schema, table_spec(config)):
         yield Finding(
             "fail",

@@ -30,7 +30,15 @@ from ch_sink.order.version import layout_for
 from ch_sink.table.checks import ANOTHER_TABLE, Finding, deletes_finding, expect_key
 from ch_sink.table.ddl import Statement, init_statements, made_table, own_rows
 from ch_sink.table.detect import maker_of, unused_mark
-from ch_sink.table.evolve import alter, altering, existing_statements, planned_table, unseen_statements
+from ch_sink.table.evolve import (
+    REFILL_ALONE,
+    alter,
+    altering,
+    diff,
+    existing_statements,
+    planned_table,
+    unseen_statements,
+)
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.views import LIFE
@@ -79,20 +87,21 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         return replace(plan, statements=tuple(own), notes=(*plan.notes, *notes), findings=findings)
     if existing is not None:
         repairs = [without_note(column) for column in refuted_comments(existing, seen.literals, config.policy().values)]
+        schema = schema_for(seen, existing) or seen.schema
+        keep = _found_by_all(config, client, existing, schema)
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
-            *existing_statements(existing, schema_for(seen, existing) or seen.schema, spec),
+            *existing_statements(existing, schema, spec, keep=keep),
         ]
         statements = _own_views(client, statements, notes)
         names = {column.name for column in existing.columns}
         added = [field.name for field in seen.schema.fields if field.name not in names]
         if added and seen.schema.inferred and seen.connector != "mongodb":
             notes.append(_guessed(seen, f"of the added columns ({', '.join(added)})"))
-        table = planned_table(existing, schema_for(seen, existing) or seen.schema, spec)
-        statements += _rollups(config, client, table, notes)
-        notes += _lacking_views(existing)
+        statements += _rollups(config, client, planned_table(existing, schema, spec), notes)
+        notes += [*_lacking_views(existing), *(_kept(existing, schema, spec) if keep else ())]
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
-        found += _other_rows(config, client, existing, schema_for(seen, existing))
+        found += _other_rows(config, client, existing, schema)
         return InitPlan(existing.name, tuple(statements), tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
     if keyless and config.start == "latest":
@@ -106,6 +115,26 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     notes += _lacking_views(made_table(seen.schema, spec))
     statements = _own_views(client, init_statements(seen.schema, spec), notes)
     return InitPlan(spec.table, (*statements, *rollups), tuple(notes))
+
+
+def _found_by_all(config: Config, client: Client | None, existing: TargetTable, schema: RowSchema) -> bool:
+    """Whether the table has rows that are found by all of their values: its columns may not change under them."""
+    if client is None or existing.engine.family is not Family.MERGE_TREE or key_columns(config, schema, existing):
+        return False
+    try:
+        return has_rows(client, existing)
+    except AccessDenied:  # who creates tables need not be allowed to read them
+        return True
+
+
+def _kept(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> Iterator[str]:
+    """Which changes of columns are left to a person."""
+    kept = diff(existing, schema, spec, keep=True)
+    if left := [text for text in diff(existing, schema, spec) if text not in kept]:
+        yield (
+            f"the rows of {existing.qualified} have no key and are found by all of their values, so its columns stay "
+            f"as they are. To change them, stop the stream, run {'; '.join(left)}, and {REFILL_ALONE}"
+        )
 
 
 def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) -> InitPlan:

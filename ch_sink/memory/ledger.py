@@ -145,6 +145,12 @@ class MemoryLedger:
         self._book.claims.append(self._claim)
         return self._claim
 
+    def restate(self, terms: Terms) -> None:
+        self.check_claim()
+        assert self._claim is not None
+        self._claim = replace(self._claim, terms=terms)
+        self._book.claims.append(self._claim)
+
     def last_claim(self) -> Claim | None:
         return self._book.newest
 

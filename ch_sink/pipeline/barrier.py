@@ -58,11 +58,12 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
     """
     evolve, table = target.policy.changes.evolve, target.table
     _refuse_reserved([c for c in batch.unknown if c.change == "reserved"], table, evolve)
-    _refuse_retyped(batch.unknown, table, evolve)
+    alone = target.appends and not key
+    _refuse_retyped(batch.unknown, table, evolve, alone=alone)
     # A column that only became wider needs no action while its values fit; records with values that do not are bad.
     acted_on = ("add", "null", "widen", "refine") if evolve == "add_columns" else ("add", "null")
     concerned = [c for c in batch.unknown if c.change in acted_on]
-    if evolve != "fail" and target.appends and not key:
+    if evolve != "fail" and alone:
         _refuse_unfilled(concerned, table, evolve)
     for column in concerned if evolve == "ignore" else ():
         if column.change == "add":
@@ -76,7 +77,7 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
             f"the change event at offset {column.first_offset} comes from a source column {column.name!r} that can be "
             f"null now, but the column of {table.qualified} cannot hold null",
             hint=(
-                "; ".join(offered(table, [column])) + ", or set evolve: add_columns"
+                _altered(table, column, alone=alone)
                 if column.clickhouse_type is not None
                 else f"recreate the table with a Nullable {column.name!r}, or set evolve: ignore to store its "
                 "default instead"
@@ -112,7 +113,15 @@ def _refuse_unfilled(columns: Iterable[UnknownColumn], table: TargetTable, evolv
         )
 
 
-def _refuse_retyped(columns: Iterable[UnknownColumn], table: TargetTable, evolve: str) -> None:
+def _altered(table: TargetTable, column: UnknownColumn, *, alone: bool) -> str:
+    """What lets the column hold what the source sends now.
+
+    ``alone``: rows have no key, and an ALTER by hand may give stored rows other values than the source's.
+    """
+    return "set evolve: add_columns" if alone else "; ".join(offered(table, [column])) + ", or set evolve: add_columns"
+
+
+def _refuse_retyped(columns: Iterable[UnknownColumn], table: TargetTable, evolve: str, *, alone: bool) -> None:
     """Raises StreamFailed for a column that would store another value than the source's, as the type changed."""
     for found in columns:
         column = table.column(found.name)
@@ -125,7 +134,7 @@ def _refuse_retyped(columns: Iterable[UnknownColumn], table: TargetTable, evolve
         raise StreamFailed(
             f"the change event at offset {found.first_offset} has column {found.name!r} as {now.partition(' {')[0]}, "
             f"which was {was}: {column.type} of {table.qualified} does not hold these values as they are",
-            hint="; ".join(offered(table, [found])) + ", or set evolve: add_columns"
+            hint=_altered(table, found, alone=alone)
             if found.change == "refine"
             else f"drop the column ({gone}) and fill the table again with `ch_sink resync CONFIG --against source "
             "--apply`, which makes it for the present type; or change the column and its values by hand, to String "

@@ -153,6 +153,10 @@ class Ledger(TaskLedger, Protocol):
         """
         ...
 
+    def restate(self, terms: Terms) -> None:
+        """Rows are stored under these terms from now on. Raises as `check_claim` does."""
+        ...
+
     def last_claim(self) -> Claim | None:
         """The newest claim of the stream, released or not; None if there is none."""
         ...

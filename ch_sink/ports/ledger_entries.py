@@ -46,6 +46,8 @@ class Terms:
     """The server's UUID of the table; empty if it has none, or if a fill puts another one in its place."""
     readings: Origins = ()
     """As what values are read: `Policy.readings`."""
+    types: Origins = ()
+    """Columns by whose values rows may be found again, each with its type; empty if a fill puts other ones there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
-from ch_sink.model.policy import IDS, IGNORED, LEFT_OUT, Policy
+from ch_sink.model.policy import IDS, IGNORED, LEFT_OUT, Origins, Policy
 from ch_sink.order import State
-from ch_sink.ports import Claim, Execution, Ledger, Terms
+from ch_sink.ports import Claim, Execution, Ledger, TableRefilled, Terms
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import same_values
 
 # Claims that this process holds: several streams may run in one process.
 _held: set[tuple[str, str]] = set()
@@ -156,6 +157,27 @@ def _alive_without_proc(pid: int) -> str:
     return "?"
 
 
+def _found_by_all(table: TargetTable, key: Collection[str]) -> bool:
+    """Whether rows are found by all of their values: no key is known, and only such a table may have none."""
+    return not key and table.engine.family is Family.MERGE_TREE
+
+
+def _deciding(table: TargetTable, policy: Policy, key: Collection[str] = ()) -> frozenset[str]:
+    """The columns by whose values stored rows are found again. ``key``: the source's names, if they are known."""
+    chosen = policy.columns
+    found = frozenset((*map(chosen.target, key), *table.added_key(chosen), *chosen.source))
+    if _found_by_all(table, key):
+        return found | {c.name for c in table.columns}
+    # A history finds rows by the key alone.
+    return found if table.engine.family is Family.MERGE_TREE else found | table.deciding_columns(())
+
+
+def types_of(table: TargetTable, policy: Policy) -> Origins:
+    """The columns by whose values rows may be found again, whatever the key is, each with its type."""
+    names = _deciding(table, policy)
+    return tuple(sorted((c.name, c.type) for c in table.source_columns if c.name in names))
+
+
 def expect_same_terms(
     stream: str, ledger: Ledger, table: TargetTable, policy: Policy, source_table: str = ""
 ) -> Claim | None:
@@ -167,9 +189,10 @@ def expect_same_terms(
 
     Raises StreamFailed.
     """
-    last, filled = ledger.last_claim(), policy.origins()
+    last, filled, types = ledger.last_claim(), policy.origins(), types_of(table, policy)
     terms = last.terms if last is not None else None
-    if last is None or terms is None or replace(terms, table="") == Terms(filled, source_table, "", policy.readings()):
+    same = Terms(filled, source_table, "", policy.readings(), types)
+    if last is None or terms is None or replace(terms, table="") == same:
         return last
     totals = ledger.totals()
     if totals and terms.source_table != source_table:
@@ -185,13 +208,12 @@ def expect_same_terms(
     empty = {name for name in changed if was.get(name) == LEFT_OUT and f"column {name}" not in was.values()}
     of_documents = {name for name in changed if name == IDS or was.get(name, "").startswith("field ")}
     key = frozenset(name for t in totals for name in State.from_json(t.state).profile.key_columns)
-    deciding = frozenset[str]((*table.added_key(policy.columns), *policy.columns.source))
-    if table.engine.family is not Family.MERGE_TREE:
-        deciding |= table.deciding_columns(())
-    elif not key:
-        deciding |= {c.name for c in table.columns} | changed
+    by_all = _found_by_all(table, key)
+    deciding = _deciding(table, policy, key) | (changed if by_all else frozenset())
     if totals:
-        _expect_same_readings(stream, dict(terms.readings), policy, table, deciding, key)
+        _expect_same_readings(stream, dict(terms.readings), policy, table, deciding, by_all=by_all)
+    if any(t.counts.rows for t in totals) or ledger.facts(TableRefilled):
+        _expect_same_types(stream, dict(terms.types), policy, table, deciding, by_all=by_all)
     changed = (changed & deciding) | of_documents
     if not (changed or empty) or not totals:
         return last
@@ -223,13 +245,14 @@ def _expect_same_readings(
     policy: Policy,
     table: TargetTable,
     deciding: Collection[str],
-    key: Collection[str],
+    *,
+    by_all: bool,
 ) -> None:
     """Raises StreamFailed if values of columns that decide where rows are stored would be read as others now."""
     now = dict(policy.readings())
     for name in sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n)):
         kinds = _READ_BY.get(name)
-        if kinds is None and name != IGNORED and (key or table.engine.family is not Family.MERGE_TREE):
+        if kinds is None and name != IGNORED and not by_all:
             continue  # stored rows are found by their keys, which are never clamped
         found = [c for c in table.source_columns if c.name in deciding]
         concerned = [c.name for c in found if kinds is None or parse_type(c.type).bare.name in kinds]
@@ -239,6 +262,28 @@ def _expect_same_readings(
                 f"{before.get(name, 'its default')}, and it is {now.get(name, 'its default')} now: {concerned[0]!r} "
                 "may be read as another value, and later changes would not find these rows",
                 hint=f"Take the change of `{name}` back, or {_fill(table, policy)}.",
+            )
+
+
+def _expect_same_types(
+    stream: str,
+    before: Mapping[str, str],
+    policy: Policy,
+    table: TargetTable,
+    deciding: Collection[str],
+    *,
+    by_all: bool,
+) -> None:
+    """Raises StreamFailed if a column that decides where rows are stored holds other values now, as after an ALTER."""
+    clamped = by_all and policy.values.out_of_range != "fail"  # keys never are
+    for column in table.source_columns:
+        was = before.get(column.name, column.type)
+        if column.name in deciding and not same_values(was, column.type, clamped=clamped):
+            fill = _fill(table, policy)
+            raise StreamFailed(
+                f"stream {stream!r} has stored rows of {table.qualified} with {column.name!r} as {was}, and the column "
+                f"is {column.type} now: later changes may state other values there, and would not find these rows",
+                hint=f"{fill[0].upper()}{fill[1:]}.",
             )
 
 

@@ -27,7 +27,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Claim, FinishedRange, RangeIntent
 from ch_sink.stream.batch_plan import BatchPlanner, OffsetRange
-from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since
+from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since, types_of
 from ch_sink.stream.error_limits import ErrorWatch
 from ch_sink.stream.moved_keys import AddedPartitions, RewrittenKeys, expect_one_form
 from ch_sink.stream.open_stream import OpenStream, Releases, StreamTable
@@ -111,7 +111,7 @@ class Coordinator:
         last = expect_same_terms(name, ledger, detected, policy, self.settings.source_table)
         expect_same_table(last, ledger, self.ports.table, detected, policy)
         try:
-            self.claim = ledger.claim(self.run_id, self.settings.terms(detected.uuid))
+            self.claim = ledger.claim(self.run_id, self.settings.terms(detected.uuid, types_of(detected, policy)))
         except BaseException:
             abandon(name, self.run_id)  # else the next attempt takes it for another job's
             raise

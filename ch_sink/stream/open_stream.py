@@ -18,6 +18,7 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.plans import Changed
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Claim, Fence, Ledger, RangeIntent
+from ch_sink.stream.claims import expect_same_terms, types_of
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts, StreamSettings, TableAdmin
 from ch_sink.stream.rounds import Rounds
@@ -62,8 +63,15 @@ class StreamTable:
     def add_columns(self, barriers: Sequence[Barrier]) -> None:
         """Add the columns at which ranges ended. Raises as `TableAdmin` and the ledger do."""
         columns = joined([column for barrier in barriers for column in barrier.columns])
-        self._ledger.check_claim()
-        self._use(self._admin.carry_out(self.now, columns, next((b.key for b in barriers if b.key), ())))
+        settings, ledger = self._settings, self._ledger
+        policy, altered = settings.policy, {c.name for c in columns}
+        # What the source sends until now, these columns hold as it is before and after. A kill may come in between.
+        left = tuple(one for one in types_of(self.now, policy) if one[0] not in altered)
+        ledger.restate(settings.terms(self.now.uuid, left))
+        table = self._admin.carry_out(self.now, columns, next((b.key for b in barriers if b.key), ()))
+        expect_same_terms(settings.name, ledger, table, policy, settings.source_table)
+        ledger.restate(settings.terms(table.uuid, types_of(table, policy)))
+        self._use(table)
         changed = [found for c in columns if (found := self.now.column(c.name)) is not None]
         log.warning("%s has new columns: %s", self.now.qualified, "; ".join(f"{c.name} {c.type}" for c in changed))
 

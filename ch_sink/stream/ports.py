@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from ch_sink.model.change import UnknownColumn
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Origins, Policy
 from ch_sink.model.values import TopicState
 from ch_sink.ports import Fence, Ledger, Pending, Terms
 from ch_sink.stream.error_limits import ErrorLimits
@@ -31,9 +31,9 @@ class StreamSettings:
     ends_vary: bool = False
     """A range that was begun may be read again with another end, as the batches of a DataFrame say."""
 
-    def terms(self, table: str = "") -> Terms:
-        """Under which rows are stored; ``table``: its UUID, empty if a fill puts another one in its place."""
-        return Terms(self.policy.origins(), self.source_table, table, self.policy.readings())
+    def terms(self, table: str = "", types: Origins = ()) -> Terms:
+        """Under which rows are stored; ``table``: its UUID. Both are empty if a fill puts another one in its place."""
+        return Terms(self.policy.origins(), self.source_table, table, self.policy.readings(), types)
 
 
 class TableAdmin(Protocol):

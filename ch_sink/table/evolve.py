@@ -20,14 +20,24 @@ from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.sql import literal, quote
 
+REFILL_ALONE = "fill the table again with `ch_sink resync CONFIG --against topic --apply`"
+"""What makes rows without a key, which are found by all of their values, those of altered columns."""
 
-def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]:
+
+def refilled(table: TargetTable, key: Collection[str]) -> list[str]:
+    """What follows an ALTER of columns, for a person."""
+    alone = not key and table.engine.family is Family.MERGE_TREE
+    return [f"If it has rows, {REFILL_ALONE} then."] if alone else []
+
+
+def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, keep: bool = False) -> list[str]:
     """ALTER statements that add what the table lacks for the source; empty if nothing is missing.
 
     Adds columns, widens types within a family, makes columns Nullable that the source declares so, updates the
     source types that the sink noted itself, completes an append table's system columns, and widens the
     deduplication window. Never drops or narrows a column, and never touches the sorting key or a user's comment. If
-    the events declare no types, existing columns stay as they are. A second run finds nothing to do.
+    the events declare no types, or to ``keep`` them, existing columns stay as they are. A second run finds nothing to
+    do.
     """
     plans = _plans(existing, wanted, replace(spec, order_by=(), partition_by=""))
     actions: list[str] = []
@@ -38,7 +48,7 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[str]
             continue
         if existing.column(plan.name) is None:
             actions.append(addition(plan, previous, columns))
-        elif not wanted.inferred:
+        elif not (wanted.inferred or keep):
             actions += _changes(existing, plan)
         previous = plan.name
         columns.add(previous)
@@ -176,13 +186,18 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
     return alter(table, actions, cluster)
 
 
-def existing_statements(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> list[Statement]:
-    """What ``init`` runs if the table already exists: the sink's own tables, the diff, and the views."""
-    statements = [*state_tables(spec), *altering(existing, diff(existing, schema, spec))]
+def existing_statements(
+    existing: TargetTable, schema: RowSchema, spec: TableSpec, *, keep: bool = False
+) -> list[Statement]:
+    """What ``init`` runs if the table already exists: the sink's own tables, the diff, and the views.
+
+    ``keep``: its columns stay as they are.
+    """
+    statements = [*state_tables(spec), *altering(existing, diff(existing, schema, spec, keep=keep))]
     plans = _plans(existing, schema, spec)
     shown = _with_added(existing, plans)
     statements += views_of(shown, key_names(schema, spec), spec.cluster)
-    notes = note_types(spec, _new_notes(existing, plans))
+    notes = note_types(spec, _new_notes(existing, [p for p in plans if not (keep and existing.column(p.name))]))
     return [*statements, *notes, *row_policies(existing.name, existing.engine, spec)]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ch_sink.errors import TableError
 from ch_sink.table.checks import Finding
-from ch_sink.table.evolve import alter
+from ch_sink.table.evolve import alter, refilled
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type, converter, expect_key, ignores_comment
 from ch_sink.types.arrow import INTEGERS, integer_bounds
@@ -42,7 +42,7 @@ def type_findings(
             yield _wrong_comment(table, column)
         elif declared is None:
             declared = column.stated
-        for finding in _column(table, column, declared, column.name in key, policy, choices):
+        for finding in _column(table, column, declared, key, policy, choices):
             faults += finding.level == "fail"
             yield finding
     if not faults:
@@ -53,14 +53,15 @@ def _column(
     table: TargetTable,
     column: Column,
     declared: SourceType | None,
-    in_key: bool,
+    key: Collection[str],
     policy: ValuePolicy,
     choices: TypeChoices,
 ) -> Iterator[Finding]:
+    in_key = column.name in key
     try:
         converter(declared, column, encoding="json", policy=policy, years=table.years)
     except TableError as error:
-        yield Finding("fail", "types", error.message, _change(table, column, declared, in_key, choices) or error.hint)
+        yield Finding("fail", "types", error.message, _change(table, column, declared, key, choices) or error.hint)
         return
     if declared is None:
         return
@@ -70,7 +71,7 @@ def _column(
         except TableError as error:
             yield Finding("fail", "types", error.message, error.hint)
             return
-    remedy = _change(table, column, declared, in_key, choices)
+    remedy = _change(table, column, declared, key, choices)
     less = _less(declared, parse_type(column.type).bare)
     if less:
         yield Finding("warn", "types", f"{column.name} {column.type} holds less than the source: {less}", remedy)
@@ -103,17 +104,18 @@ def _holds_null(column: Column) -> bool:
 
 
 def _change(
-    table: TargetTable, column: Column, declared: SourceType | None, in_key: bool, choices: TypeChoices
+    table: TargetTable, column: Column, declared: SourceType | None, key: Collection[str], choices: TypeChoices
 ) -> str | None:
     """SQL that gives the column the type that ``init`` chooses, or why there is none."""
     if declared is None:
         return None
-    chosen = clickhouse_type(declared, choices, key=in_key, column=column.name)
+    chosen = clickhouse_type(declared, choices, key=column.name in key, column=column.name)
     if chosen == column.type:
         return None
-    if in_key or column.name in table.place_columns:
+    if column.name in key or column.name in table.place_columns:
         return f"It is part of the table's order or partition: recreate the table with {column.name} {chosen}."
-    return "\n".join(f"{text};" for text in alter(table, [f"MODIFY COLUMN {quote(column.name)} {chosen}"]))
+    altered = [f"{text};" for text in alter(table, [f"MODIFY COLUMN {quote(column.name)} {chosen}"])]
+    return "\n".join((*altered, *refilled(table, key)))
 
 
 def _less(declared: SourceType, target: ChType) -> str:

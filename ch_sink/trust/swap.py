@@ -69,7 +69,6 @@ def held(refill: Refill, topic_id: str, say: Say) -> Iterator[None]:
 
 def _claim(refill: Refill, topic_id: str) -> None:
     ledger, stream = refill.subject.ledger, refill.stream
-    terms = refill.subject.settings.terms()
     deadline = time.monotonic() + _WAIT
     elsewhere = _is_elsewhere(refill.states.read([stream])[stream])
     while True:
@@ -77,7 +76,7 @@ def _claim(refill: Refill, topic_id: str) -> None:
         # A job on another host is displaced by the claim: it gets the time to end its batch.
         if not (elsewhere and ledger.open_intents(topic_id)):
             try:
-                ledger.claim(f"resync-{uuid.uuid4().hex[:8]}", terms)
+                ledger.claim(f"resync-{uuid.uuid4().hex[:8]}")
             except LedgerConflict as error:
                 conflict = error
             else:
@@ -140,6 +139,7 @@ class Exchange:
 
     def _enter(self) -> None:
         ledger = self.refill.subject.ledger
+        ledger.restate(self.refill.subject.settings.terms())
         ledger.record(*([self.topic] if self.topic is not None else []), *self.facts)
         ledger.results(self.results)
         for partition, offsets in self.resolved.items():

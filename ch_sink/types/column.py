@@ -295,6 +295,8 @@ def _scalar_held(source: ChType, target: ChType) -> bool:
         return limits[0] <= bounds[0] and bounds[1] <= limits[1]
     if source.name == "Float32":
         return target.name == "Float64"
+    if source.name == "Date":
+        return target.name == "Date32"
     if source.name == "Date32":
         return target.name == "DateTime64"
     if source.name == target.name == "DateTime64":
@@ -315,6 +317,29 @@ def out_of_range(source: ChType, target: ChType) -> bool:
     if source.name == "Date32":
         return target.name in ("Date", "DateTime")
     return False
+
+
+def same_values(before: str, now: str, *, clamped: bool) -> bool:
+    """Whether what a column of type ``before`` has stored is what one of type ``now`` would have stored of it.
+
+    ``clamped``: values out of its range were stored as others, instead of being refused.
+    """
+    was, becomes = _as_values(parse_type(before)), _as_values(parse_type(now))
+    if was == becomes:
+        return True
+    if clamped or was.nullable != becomes.nullable:
+        return False
+    return held(was.bare, becomes.bare) and out_of_range(becomes.bare, was.bare)
+
+
+def _as_values(tree: ChType) -> ChType:
+    """The type of the same values without what does not change them: dictionaries, numbers of labels, time zones."""
+    if tree.name == "LowCardinality":
+        return _as_values(tree.items[0])
+    if tree.name in ("Enum8", "Enum16"):
+        return ChType("String")
+    arguments = tree.arguments[:1] if tree.name == "DateTime64" else () if tree.name == "DateTime" else tree.arguments
+    return replace(tree, arguments=tuple(_as_values(a) if isinstance(a, ChType) else a for a in arguments))
 
 
 def one_to_one(source: SourceType, column: Column) -> bool:

@@ -57,6 +57,22 @@ def test_terms_hold_until_a_claim_states_others(job: Job) -> None:
         assert (last.run_id, last.terms, last.released) == (run, held, True)
 
 
+def test_the_owner_states_other_terms(job: Job) -> None:
+    ledger, terms = job(), Terms(types=(("v", "Nullable(String)"),))
+    with pytest.raises(LedgerConflict):
+        ledger.restate(terms)
+    claim = ledger.claim("a", Terms(types=(("v", "String"),)))
+    ledger.restate(terms)
+    last = job().last_claim()
+    assert last is not None
+    assert (last.number, last.run_id, last.terms, last.released) == (claim.number, "a", terms, False)
+    ledger.intents([intent(0, 1)])
+    ledger.release()
+    last = job().last_claim()
+    assert last is not None
+    assert (last.terms, last.released) == (terms, True)
+
+
 def test_a_job_that_lost_its_stream_stops_and_writes_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = job(), job()
     first.claim("r1")

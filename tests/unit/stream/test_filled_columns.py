@@ -11,7 +11,8 @@ from ch_sink.model.counts import Counts
 from ch_sink.model.policy import ColumnPolicy, DocumentPolicy, Policy, TopicProfile, policy_of
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Terms
-from ch_sink.stream.claims import expect_same_terms
+from ch_sink.stream.claims import expect_same_terms, types_of
+from ch_sink.stream.ports import StreamSettings
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.types.column import Column
 
@@ -30,7 +31,7 @@ def before(key: tuple[str, ...] = ("id",), **columns: Any) -> MemoryLedger:
     ledger = MemoryLedger("s")
     ledger.claim("first", Terms(ColumnPolicy(**columns).origins()))
     state = State(profile=TopicProfile(key_columns=key)).to_json()
-    ledger.results([FinishedRange("t", "T", 0, 0, 5, Counts(), state)])
+    ledger.results([FinishedRange("t", "T", 0, 0, 5, Counts(rows=5), state)])
     ledger.release()
     return ledger
 
@@ -109,7 +110,7 @@ KINDS = {"decimal_handling": "Decimal(9, 2)", "time_precision": "DateTime64(3)",
         ("out_of_range", "clamp"),
     ],
 )
-@pytest.mark.parametrize(("engine", "key"), [(REPLACING, ("id",)), (APPEND, ())])
+@pytest.mark.parametrize(("engine", "key"), [(REPLACING, ("id",)), (APPEND, ()), (APPEND, ("id", "v"))])
 def test_columns_that_place_rows_are_read_as_before(
     setting: str, value: str, engine: Engine, key: tuple[str, ...]
 ) -> None:
@@ -125,7 +126,7 @@ def test_columns_that_place_rows_are_read_as_before(
         ledger.release()
         expect_same_terms("s", ledger, there, was)
         elsewhere = replace(there, sorting_key=("id",), place_columns=frozenset({"id"}))
-        if key:
+        if key == ("id",):
             expect_same_terms("s", ledger, elsewhere, now)
         if key and setting == "out_of_range":
             expect_same_terms("s", ledger, there, now)
@@ -143,12 +144,86 @@ def test_a_stream_that_knows_no_key_yet_may_clamp_values_outside_it() -> None:
         expect_same_terms("s", before(key=()), table(APPEND), clamps)
 
 
-def test_fields_of_the_key_are_left_out_as_before() -> None:
+def test_a_history_finds_rows_by_its_key_whatever_it_is_sorted_by() -> None:
+    there = replace(table(APPEND, "v", "id"), columns=(Column("id", "Int64"), Column("v", "DateTime64(3)")))
+    expect_same_terms("s", before(), there, policy_of(time_precision="connect"))
+    renamed = replace(there, columns=(Column("nr", "DateTime64(3)"),))
+    chosen = ColumnPolicy(rename=(("id", "nr"),))
+    with pytest.raises(StreamFailed, match="'nr' may be read as another value"):
+        expect_same_terms(
+            "s", before(rename=chosen.rename), renamed, replace(policy_of(time_precision="connect"), columns=chosen)
+        )
+
+
+def altered(engine: Engine, was: str, now: str, key: tuple[str, ...], *, rows: int = 5, **policy: Any) -> None:
+    """A stream opens that has stored rows before the type of column v was altered."""
+    chosen = policy_of(**policy)
+    there, place = table(engine, *key), Column("v", was)
+    there = replace(there, columns=(Column("id", "Int64"), place))
+    ledger = MemoryLedger("s")
+    ledger.claim("first", StreamSettings("s", "t", chosen).terms("", types_of(there, chosen)))
+    state = State(profile=TopicProfile(key_columns=key)).to_json()
+    ledger.results([FinishedRange("t", "T", 0, 0, 5, Counts(rows=rows), state)])
+    ledger.release()
+    expect_same_terms("s", ledger, replace(there, columns=(Column("id", "Int64"), Column("v", now))), chosen)
+
+
+OTHERS = [
+    ("Nullable(Float32)", "Nullable(Float64)"),
+    ("DateTime64(3)", "DateTime64(6)"),
+    ("DateTime64(6)", "DateTime64(3)"),
+    ("String", "Nullable(String)"),
+    ("Nullable(Int64)", "Int64"),
+    ("Int64", "Int32"),
+    ("DateTime64(6, 'UTC')", "String"),
+    ("Date32", "Nullable(String)"),
+]
+
+
+@pytest.mark.parametrize(("was", "now"), OTHERS)
+@pytest.mark.parametrize(("engine", "key"), [(APPEND, ()), (APPEND, ("v",)), (REPLACING, ("id", "v"))])
+def test_a_column_that_places_rows_has_the_type_that_it_had(
+    engine: Engine, key: tuple[str, ...], was: str, now: str
+) -> None:
+    """An ALTER converts what is stored, and what comes then is another value."""
+    with pytest.raises(StreamFailed, match=r"with 'v' as .*, and the column is .* now: .* not find these rows") as error:
+        altered(engine, was, now, key)
+    assert (was in str(error.value), now in str(error.value)) == (True, True)
+    against = " --against topic" if engine is APPEND else ""
+    assert error.value.hint == f"Fill the table again with `ch_sink resync CONFIG{against} --apply`."
+    altered(engine, was, now, key, rows=0)
+    altered(engine, was, now, ("id",))
+
+
+def test_a_column_may_be_altered_to_a_type_of_the_same_values() -> None:
+    for was, now in (("LowCardinality(String)", "String"), ("Int32", "Int64"), ("Date", "Date32")):
+        altered(APPEND, was, now, ())
+    # What was out of range was not refused.
+    with pytest.raises(StreamFailed, match="'v' as Int32"):
+        altered(APPEND, "Int32", "Int64", (), out_of_range="clamp")
+    altered(APPEND, "Int32", "Int64", ("v",), out_of_range="clamp")
+
+
+def test_a_filled_table_and_a_new_column_have_no_earlier_type() -> None:
+    ledger = before(key=())
+    there = table(APPEND)
+    expect_same_terms("s", ledger, there, Policy())
+    ledger.claim("second", Terms(types=(("id", "String"),)))
+    expect_same_terms("s", ledger, there, Policy())
+    wide = replace(there, columns=(Column("id", "Nullable(String)"), *there.columns[1:]))
+    with pytest.raises(StreamFailed, match="'id' as String"):
+        expect_same_terms("s", ledger, wide, Policy())
+    ledger.claim("second", Terms())  # a fill
+    expect_same_terms("s", ledger, wide, Policy())
+
+
+@pytest.mark.parametrize("engine", [REPLACING, APPEND])
+def test_fields_of_the_key_are_left_out_as_before(engine: Engine) -> None:
     ledger = before()
     ledger.claim("second", Terms(readings=policy_of(ignored_key_fields=("x",)).readings()))
     ledger.release()
     with pytest.raises(StreamFailed, match="under ignored_key_fields: x, and it is its default now"):
-        expect_same_terms("s", ledger, table(REPLACING, "id"), Policy())
+        expect_same_terms("s", ledger, table(engine, "id"), Policy())
 
 
 def test_the_constant_that_tells_topics_apart_stays() -> None:
