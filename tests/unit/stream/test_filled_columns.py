@@ -186,7 +186,9 @@ def test_a_column_that_places_rows_has_the_type_that_it_had(
     engine: Engine, key: tuple[str, ...], was: str, now: str
 ) -> None:
     """An ALTER converts what is stored, and what comes then is another value."""
-    with pytest.raises(StreamFailed, match=r"with 'v' as .*, and the column is .* now: .* not find these rows") as error:
+    with pytest.raises(
+        StreamFailed, match=r"with 'v' as .*, and the column is .* now: .* not find these rows"
+    ) as error:
         altered(engine, was, now, key)
     assert (was in str(error.value), now in str(error.value)) == (True, True)
     against = " --against topic" if engine is APPEND else ""
