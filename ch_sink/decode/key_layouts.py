@@ -21,6 +21,7 @@ from ch_sink.decode.native.library import Keep, Member, Members, Skip, library
 from ch_sink.decode.native.scan import Scan
 from ch_sink.decode.parts import UNREADABLE, Fault, unless_bad
 from ch_sink.errors import DecodeError
+from ch_sink.model.change import ReadAs, both_readings
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter, Encoding, converter, expect_key
@@ -63,8 +64,8 @@ class KeyLayouts:
         self._avro = lru_cache(_KEPT)(self._avro_layout)
         self._struct = lru_cache(_KEPT)(self._struct_layout)
         self._primitive = lru_cache(_KEPT)(self._primitive_layout)
-        self.read_as: dict[str, str] = {}
-        """Column → `_read_as` of the keys that were read, ``both`` if they differ; to be emptied by its reader."""
+        self.read_as: ReadAs = {}
+        """Of the keys that were read, where it matters (see `_read_as`); to be replaced by its reader."""
 
     def read(self, framed: Framed, payloads: list[bytes], connector: str) -> NamedColumns:
         """The key columns of keys of one framing. Raises DecodeError if one cannot be read.
@@ -82,8 +83,7 @@ class KeyLayouts:
         return _read_json(layout, payloads)
 
     def _note(self, read_as: Mapping[str, str]) -> None:
-        for name, how in read_as.items():
-            self.read_as[name] = how if self.read_as.get(name, how) == how else "both"
+        self.read_as = both_readings(self.read_as, {name: (how,) for name, how in read_as.items()})
 
     def column(self, name: str) -> Column:
         """The table's column for a key column. Raises DecodeError if there is none."""
@@ -174,25 +174,28 @@ class KeyLayouts:
         )
 
 
-_AMBIGUOUS = frozenset("Decimal Date Date32 DateTime DateTime64 Time Time64 String FixedString".split())
-"""Columns whose values plain JSON does not state as they are: a number may count days, a text may be base64."""
+_TEXTS = frozenset(("String", "FixedString"))
+_AMBIGUOUS = _TEXTS | frozenset("Decimal Date Date32 DateTime DateTime64 Time Time64".split())
+"""Columns whose values depend on the stated type: a number may count days or milliseconds, a text may be base64."""
 
 
 def _read_as(declared: SourceType | None, column: Column) -> str:
-    """As what values of an ambiguous column are read: ``stated``, as their type says, or ``plain``, as they look.
+    """As what values of a column are read: ``plain``, as they look, or a type as column comments state it.
 
-    Empty if that is the same.
+    Empty if values of every type that the column takes are the same.
     """
     kind, stated = parse_type(column.type).bare.name, declared or column.stated
-    if kind not in _AMBIGUOUS:
+    if kind not in _AMBIGUOUS and not (stated is not None and stated.name and stated.kind.startswith("int")):
         return ""
     if stated is None:
         return "plain"
-    text = kind in ("String", "FixedString")
-    if text and stated.kind == "string":
+    bare = not stated.name and stated.kind != "bytes"
+    if kind in _TEXTS and (bare or stated.kind == "string"):
+        return "plain"
+    if kind == "Decimal" and bare:
         return ""
-    plain = not stated.name and stated.kind != "bytes"
-    return "" if plain and (text or kind == "Decimal") else "stated"
+    scale = tuple(p for p in stated.parameters if p[0] == "scale")
+    return SourceType(stated.kind, stated.name, scale).to_note()
 
 
 def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
