@@ -24,7 +24,7 @@ from ch_sink.errors import DecodeError
 from ch_sink.model.change import ReadAs, both_readings
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
-from ch_sink.types import Converter, Encoding, converter, expect_key
+from ch_sink.types import Converter, Encoding, converter, expect_key, read_as
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import Field, SourceType, of_system
@@ -131,7 +131,7 @@ class KeyLayouts:
         return _Layout(decode, (ColumnReader(name, made),), None, raw_text=raw_text, read_as={name: how} if how else {})
 
     def _how(self, declared: SourceType | None, name: str) -> str:
-        return _read_as(declared, self.column(name))
+        return _read_as(read_as(declared, self.column(name), self._policy.values), self.column(name))
 
     def _avro_layout(self, framed: Framed) -> tuple[list[AvroColumn], bool, dict[str, str]]:
         """The columns of Avro's keys of a schema, whether each key is one value, and `_read_as` of the columns."""
@@ -179,12 +179,12 @@ _AMBIGUOUS = _TEXTS | frozenset("Decimal Date Date32 DateTime DateTime64 Time Ti
 """Columns whose values depend on the stated type: a number may count days or milliseconds, a text may be base64."""
 
 
-def _read_as(declared: SourceType | None, column: Column) -> str:
+def _read_as(stated: SourceType | None, column: Column) -> str:
     """As what values of a column are read: ``plain``, as they look, or a type as column comments state it.
 
     Empty if values of every type that the column takes are the same.
     """
-    kind, stated = parse_type(column.type).bare.name, declared or column.stated
+    kind = parse_type(column.type).bare.name
     if kind not in _AMBIGUOUS and not (stated is not None and stated.name and stated.kind.startswith("int")):
         return ""
     if stated is None:

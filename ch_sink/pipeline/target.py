@@ -86,20 +86,20 @@ class Target:
         for name, ways in both_readings(before, now).items():
             if len(ways) == 1 or name not in now:
                 continue
-            *stated, last = [how for how in ways if how != "plain"]
-            first = ""
-            if not stated:  # with the comment, keys that do not state it are read by it too
-                comment = literal(f"debezium: {last}")
-                first = (
-                    f"State the type for all of them: ALTER TABLE {self.table.qualified} COMMENT COLUMN {quote(name)} "
-                    f"{comment}. Then: "
+            *others, stated = [how for how in ways if how != "plain"]
+            hint = "let a new snapshot fill another table, under a new stream name with start: latest."
+            if not others:  # with the comment, keys that do not state it are read by it too
+                comment = f"{quote(name)} {literal(f'debezium: {stated}')}"
+                hint = (
+                    f"if keys that state no type are {stated.split()[-1]} too, state it for all: ALTER TABLE "
+                    f"{self.table.qualified} COMMENT COLUMN {comment}, and fill the table again with "
+                    f"`ch_sink resync CONFIG --against source --apply`. Else {hint}"
                 )
             raise StreamFailed(
                 f"the keys behind offset {offset}, or earlier ones, state another type of {name!r} ("
-                f"{', '.join(how if how != 'plain' else 'none' for how in ways)}): it is read as another value, and "
-                f"changes would not find the rows that {self.table.qualified} has",
-                hint=f"{first}Fill the table again with `ch_sink resync CONFIG --against source --apply`, or let a new "
-                "snapshot fill another one, under a new stream name with start: latest.",
+                f"{' and '.join('text or none' if how == 'plain' else how for how in ways)}): it is read as another "
+                f"value, and changes would not find the rows that {self.table.qualified} has",
+                hint=hint[0].upper() + hint[1:],
             )
 
     def expect_still_rows(self, key: tuple[str, ...]) -> None:

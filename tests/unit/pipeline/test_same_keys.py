@@ -77,9 +77,27 @@ def test_keys_that_state_another_type_stop_the_stream(
     first, then = (then, first) if turned else (first, then)
     made.feed(0, change(key, "a", 100, first))
     made.send(0, change(key, "b", 200, then))
-    with pytest.raises(StreamFailed, match=r"type of 'id' \(.*, .*\).*would not find the rows"):
+    with pytest.raises(StreamFailed, match=r"type of 'id' \(.* and .*\).*would not find the rows") as stopped:
         made.poll()
     assert len(made.view()) == 1
+    assert ("COMMENT COLUMN `id` 'debezium: " in (stopped.value.hint or "")) == (then is TEXT or first is TEXT)
+
+
+def test_with_the_comment_a_refilled_table_takes_both_forms_of_keys() -> None:
+    made = fed("String")
+    made.feed(0, change("YWI=", "a", 100))
+    made.send(0, change("YWI=", "b", 200), change("YWI=", "c", 300, BYTES))
+    with pytest.raises(StreamFailed, match="type of 'id'") as stopped:
+        made.poll()
+    assert "COMMENT COLUMN `id` 'debezium: bytes'" in (stopped.value.hint or "")
+    made.runner.kill()
+    made.stream.detected = fed("String", "debezium: bytes").stream.detected
+    with pytest.raises(StreamFailed, match="type of 'id'"):
+        made.poll()
+    made.runner.kill()
+    refill(made, TableRefilled("id", 0, 1))
+    made.poll()
+    assert made.view()[b"ab"] == "c"
 
 
 def test_what_keys_are_read_as_is_known_in_partitions_that_had_none() -> None:
