@@ -4,6 +4,7 @@ Kafka picks a record's partition by the bytes of its key, not by what they mean:
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -204,11 +205,9 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
     if scanned is not None:
         return scanned
     try:
-        rows: list[Any] = list(map(decode, payloads))
+        rows: list[Any] = [_text(p, decode) for p in payloads] if layout.raw_text else list(map(decode, payloads))
     except UNREADABLE as error:
-        if not layout.raw_text:
-            raise DecodeError(f"key: {error}") from error
-        rows = [_text(payload, decode) for payload in payloads]
+        raise DecodeError(f"key: {error}") from error
     if layout.fields is not None and others(rows, layout.fields):
         odd = next(name for row in rows for name in row if name not in layout.fields)
         raise DecodeError(f"key: it has the field {odd!r}, which other keys lack")
@@ -266,14 +265,14 @@ def _literals(payload: bytes) -> Any:
 
 
 def _text(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """A key written without quotes (StringConverter)."""
+    """A key that is one text: JSON's in quotes, else it is what it looks like (StringConverter), digits as well."""
+    if payload[:1] == b'"':
+        with suppress(*UNREADABLE):
+            return decode(payload)
     try:
-        return decode(payload)
-    except UNREADABLE:
-        try:
-            return payload.decode()
-        except UnicodeDecodeError as error:
-            raise DecodeError(f"key: {error}") from error
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"key: {error}") from error
 
 
 def _of_system(framed: Framed, connector: str) -> Framed:
