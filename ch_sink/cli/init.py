@@ -177,6 +177,7 @@ def _apply(
 def _look(config: "Config") -> _Looked:
     from ch_sink.clickhouse import server_facts
     from ch_sink.discovery.look import look_into
+    from ch_sink.discovery.stream_key import recorded_key
     from ch_sink.discovery.wiring import client_of, topic_offsets
     from ch_sink.types.column import WIDE_YEARS
 
@@ -188,7 +189,9 @@ def _look(config: "Config") -> _Looked:
     # The range of years that the server's dates hold decides column types.
     years = server_facts(client).years if client is not None else WIDE_YEARS
     with topic_offsets(config) as offsets:
-        return _Looked(look_into(config, offsets.state(config.kafka.topic), years), client, trouble)
+        topic = offsets.state(config.kafka.topic)
+    recorded = recorded_key(config, client, topic.topic_id) if client is not None else ()
+    return _Looked(look_into(config, topic, years, recorded), client, trouble)
 
 
 def _plan(out: Output, config: "Config", looked: _Looked, *, apply: bool, several: bool) -> "InitPlan":

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.decode.avro.events import as_json
-from ch_sink.decode.decoder import Decoder
+from ch_sink.decode.decoder import Decoder, digest
 from ch_sink.decode.framing import Envelopes, Format
 from ch_sink.decode.key_layouts import KeyForm
 from ch_sink.decode.parts import unless_bad
@@ -35,12 +35,19 @@ def decoder_for(
     want_before: bool = False,
     format: Format = "auto",  # noqa: A002
     registry: SchemaRegistry | None = None,
+    key: tuple[str, ...] = (),
 ) -> "Decoder | ChosenColumns":
-    """The decoder of a stream. Raises ConfigError for an unknown format."""
+    """The decoder of a stream; ``key``: see Decoder. Raises ConfigError for an unknown format."""
     chosen = policy.columns != ColumnPolicy()
     seen = source_view(table, policy.columns) if chosen else table
-    plain = Decoder(seen, policy, want_before=want_before, format=format, registry=registry)
+    plain = Decoder(seen, policy, want_before=want_before, format=format, registry=registry, key=key)
     return ChosenColumns(plain, table, policy, registry) if chosen else plain
+
+
+def goes_on_with(profile: TopicProfile, table: TargetTable, policy: Policy) -> bool:
+    """Whether the decoder of a stream reads on by this profile; else it learns anew what records show."""
+    seen = source_view(table, policy.columns) if policy.columns != ColumnPolicy() else table
+    return profile.choices == digest(seen, policy)
 
 
 class ChosenColumns:

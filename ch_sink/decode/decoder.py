@@ -55,10 +55,12 @@ class Decoder:
         want_before: bool = False,
         format: Format = "auto",  # noqa: A002
         registry: SchemaRegistry | None = None,
+        key: tuple[str, ...] = (),
     ) -> None:
         """``format``: the only format that values may have; key formats are always detected. Raises ConfigError.
 
         ``registry``: holds the schemas of Avro values and keys; without it such records are bad.
+        ``key``: the columns of the key, if they are known before the first record shows them.
         """
         if format not in ("auto", "json", "avro"):
             raise ConfigError(f"format {format!r} cannot be decoded", hint="choose auto, json or avro")
@@ -73,7 +75,11 @@ class Decoder:
         self._readers = Readers(table, policy, before=want_before or bool(policy.keys.columns))
         self._tombstones = Tombstones(policy)
         self._keys = lru_cache(16)(self._key_reader)
-        self._first = TopicProfile(key_columns=policy.keys.columns, choices=_digest(table, policy))
+        self._first = TopicProfile(
+            key_columns=key or policy.keys.columns,
+            key_source="row" if key and not policy.keys.columns else "",
+            choices=digest(table, policy),
+        )
 
     def learn(
         self, records: Records, profile: TopicProfile | None = None, history: History | None = None
@@ -253,7 +259,7 @@ def _isolated(records: Records, index: Sequence[int], profile: TopicProfile, att
     return isolate(records, index, one)
 
 
-def _digest(table: TargetTable, policy: Policy) -> str:
+def digest(table: TargetTable, policy: Policy) -> str:
     """The settings that decide what records show: if they change, everything is learned again.
 
     The sorting key is one of them: after a change of a topic's key, the table is recreated with the new sorting key.

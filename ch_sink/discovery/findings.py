@@ -27,6 +27,7 @@ from ch_sink.discovery.connector_findings import (
 from ch_sink.discovery.init_plan import other_rows, plan_init
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.servers import replica_findings, servers_of
+from ch_sink.discovery.stream_key import recorded_key
 from ch_sink.discovery.value_findings import computed_findings, document_findings, value_findings
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
 from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, StreamFailed, TableNotFound
@@ -66,7 +67,7 @@ def findings(config: Config) -> Iterator[Finding]:
                 "Set cleanup.policy=delete on the topic, or make sure that the stream never lags behind the "
                 "compaction; `ch_sink verify` shows what it missed.",
             )
-        seen = look_into(config, topic)
+        seen = look_into(config, topic, recorded=_recorded_key(config, topic))
         yield from topic_findings(seen, config)
         yield from partition_finding(seen.marks, topic.topic, others)
     except ChSinkError as error:
@@ -78,6 +79,13 @@ def findings(config: Config) -> Iterator[Finding]:
         yield Finding("fail", "clickhouse", str(error), error.hint)
         return
     yield from _target(config, client, seen, topic)
+
+
+def _recorded_key(config: Config, topic: TopicState) -> tuple[str, ...]:
+    try:
+        return recorded_key(config, client_of(config), topic.topic_id)
+    except ChSinkError:  # which is a finding of its own
+        return ()
 
 
 def topic_findings(seen: Sampled, config: Config) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from ch_sink.config import Config
 from ch_sink.discovery.job_topics import existing_tables
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.servers import expect_same_engine
+from ch_sink.discovery.stream_key import recorded_key
 from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
 from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
 from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, TableError, TableNotFound
@@ -203,7 +204,9 @@ def create_tables(config: Config) -> tuple[str, ...]:
     if not lacks_tables(client, config):
         return ()
     with topic_offsets(config) as offsets:
-        seen = look_into(config, offsets.state(config.kafka.topic), server_facts(client).years)
+        topic = offsets.state(config.kafka.topic)
+        recorded = recorded_key(config, client, topic.topic_id)
+        seen = look_into(config, topic, server_facts(client).years, recorded)
     try:
         plan = plan_init(config, seen, client)
     except ChSinkError as error:

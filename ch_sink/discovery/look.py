@@ -10,6 +10,7 @@ from ch_sink.discovery.connector_findings import Marks, Obstacle, marks_of, obst
 from ch_sink.discovery.job_topics import records_of_table
 from ch_sink.discovery.sample import flattened_deletes, sample_schema, unreadable
 from ch_sink.discovery.sample_rows import connector_of, row_pairs
+from ch_sink.discovery.stream_key import KeyRule, key_obstacle, shown_keys
 from ch_sink.discovery.value_findings import Literals, sampled_literals
 from ch_sink.discovery.wiring import kafka_settings
 from ch_sink.errors import DecodeError, TableError
@@ -52,16 +53,21 @@ class Sampled:
     """What the events show of what connector and converter change."""
 
 
-def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> Sampled:
+def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS, recorded: tuple[str, ...] = ()) -> Sampled:
     """Read the start and the end of every partition and examine them. ``years``: those that the server's types hold.
 
-    Raises BrokerUnavailable, KafkaError if the topic cannot be read, RegistryError.
+    ``recorded``: the key by which the stream has read the topic. Raises BrokerUnavailable, KafkaError if the topic
+    cannot be read, RegistryError.
     """
+    parts = _sample(config, topic)
+    registry, rule = schema_registry(config.kafka.registry()), KeyRule(recorded, latest=config.start == "latest")
+    return examine(parts, topic.topic, config.policy(), years, registry, len(topic.low), rule)
+
+
+def _sample(config: Config, topic: TopicState) -> list[Records]:
+    """Records of the start and the end of every partition, by time."""
     if config.source_table:
-        parts = sorted(records_of_table(config, topic), key=lambda part: int(part.timestamps[-1]))
-        return examine(
-            parts, topic.topic, config.policy(), years, schema_registry(config.kafka.registry()), len(topic.low)
-        )
+        return sorted(records_of_table(config, topic), key=lambda part: int(part.timestamps[-1]))
     consumer = RangeConsumer(kafka_settings(config), patience=20.0)
     heads: list[Records] = []
     tails: list[Records] = []
@@ -73,8 +79,7 @@ def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS) -> S
             heads.extend(consumer.read(topic.topic, partition, low, min(cut, low + _HEAD)))
     finally:
         consumer.close()
-    parts = heads + sorted(tails, key=lambda part: int(part.timestamps[-1]))
-    return examine(parts, topic.topic, config.policy(), years, schema_registry(config.kafka.registry()), len(topic.low))
+    return heads + sorted(tails, key=lambda part: int(part.timestamps[-1]))
 
 
 def examine(
@@ -84,6 +89,7 @@ def examine(
     years: Years = WIDE_YEARS,
     registry: SchemaRegistry | None = None,
     partitions: int = 1,
+    rule: KeyRule = KeyRule(),  # noqa: B008 (immutable)
 ) -> Sampled:
     """What the records of a topic of so many partitions show. ``parts`` are ordered by time. Raises RegistryError."""
     count = sum(len(part) for part in parts)
@@ -91,10 +97,13 @@ def examine(
         return Sampled(None, 0, f"topic {topic} holds no record")
     connector = connector_of(parts, registry)
     found = obstacle(parts, topic, connector, policy, registry)
+    keys = shown_keys(parts, policy, registry) if connector != "mongodb" else []
     try:
-        schema = sample_schema(parts, policy, years, registry)
+        schema = sample_schema(parts, policy, years, registry, rule.key_of(keys))
     except DecodeError as error:
         return Sampled(None, count, str(error), connector, obstacle=found)
+    if found is None and schema is not None:
+        found = key_obstacle(keys, topic, policy, rule)
     if found is None and schema is not None and partitions > 1:
         found = _lacking_keys(parts, topic, policy, registry)
     why = ""

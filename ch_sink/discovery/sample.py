@@ -22,8 +22,8 @@ from ch_sink.discovery.sample_rows import (
     connector_of,
     decoded,
     deletes_announced,
+    fields_of_keys,
     framed_payloads,
-    key_fields,
     keys_in_order,
     row_events,
     row_pairs,
@@ -105,6 +105,7 @@ def sample_schema(
     policy: Policy | None = None,
     years: Years = WIDE_YEARS,
     registry: SchemaRegistry | None = None,
+    key_names: Sequence[str] = (),
 ) -> RowSchema | None:
     """Row and key of a topic, from records of one or more of its partitions; None if no record shows it.
 
@@ -112,8 +113,8 @@ def sample_schema(
     schemas have follow as nullable. Types of schemaless rows are inferred: boolean, integer, float, text, and JSON for
     the rest, all nullable except the key. A date or timestamp column with sampled values beyond the range of
     ClickHouse's types is marked wide (it becomes a String); ``years`` is the range of the server's types.
-    ``policy.keys.columns`` names the key if the topic has no Kafka keys. Fields that flattening adds to rows are not
-    columns.
+    ``policy.keys.columns`` names the key if the topic has no Kafka keys, ``key_names`` that of several which records
+    show. Fields that flattening adds to rows are not columns.
 
     Raises RegistryError if the schema registry does not answer.
     """
@@ -125,7 +126,7 @@ def sample_schema(
     documents = document_schema(payloads, keys, policy)
     if documents is not None:
         return documents
-    values, key = row_events(chunks, policy, registry)
+    values, key = row_events(chunks, policy, registry, key_names)
     connector = connector_of(chunks, registry)
     fields = _declared(values, policy, years, connector)
     inferred = fields is None
@@ -134,8 +135,8 @@ def sample_schema(
     if fields is None:
         return None
     by_name = {f.name: f for f in fields}
-    if not key and policy.keys.columns:
-        key = tuple(by_name[name] for name in policy.keys.columns if name in by_name)
+    if not key:
+        key = tuple(by_name[name] for name in key_names or policy.keys.columns if name in by_name)
     # The row's schema may state more about a key column than the key's schema, such as that it is wide.
     key = tuple(by_name.get(f.name, f) if f.name else f for f in key)
     return RowSchema(fields, tuple(Field(f.name, replace(f.type, optional=False)) for f in key), inferred)
@@ -150,7 +151,7 @@ def flattened_deletes(
     """
     pairs = row_pairs(records, policy, registry)
     values = list(framed_payloads([v for _, v in pairs], registry))
-    key = {f.name for f in key_fields(keys_in_order(pairs), registry)}
+    key = {f.name for f in next(fields_of_keys(keys_in_order(pairs), registry), ())}
     keyed = [v for k, v in pairs if k]
     nulls = len(keyed) - sum(1 for _ in framed_payloads(keyed, registry))
     return deletes_announced(values, nulls, key | set(policy.keys.columns), policy.events)

@@ -118,12 +118,17 @@ def decoded(payloads: Iterable[bytes], kind: type[_T]) -> Iterator[_T]:
 
 
 def row_events(
-    chunks: Sequence[Records], policy: Policy, registry: SchemaRegistry | None
+    chunks: Sequence[Records], policy: Policy, registry: SchemaRegistry | None, wanted: Sequence[str] = ()
 ) -> tuple[list[tuple[Framed, bytes]], tuple[Field, ...]]:
-    """The values of rows, flattened ones as envelopes, each with its framing; and the fields of the topic's key."""
+    """The values of rows, flattened ones as envelopes, each with its framing; and the fields of the topic's key.
+
+    ``wanted``: the names that these fields have; empty for those of the first key that can be read.
+    """
     pairs = row_pairs(chunks, policy, registry)
     values = list(framed_payloads([v for _, v in pairs], registry))
-    key = tuple(f for f in key_fields(keys_in_order(pairs), registry) if f.name not in policy.keys.ignored)
+    keys = fields_of_keys(keys_in_order(pairs), registry)
+    own = (tuple(f for f in key if f.name not in policy.keys.ignored) for key in keys)
+    key = next((key for key in own if not wanted or {f.name for f in key} == {*wanted}), ())
     return enveloped(values, {f.name for f in key} | set(policy.keys.columns), policy.events), key
 
 
@@ -138,11 +143,23 @@ def row_pairs(chunks: Sequence[Records], policy: Policy, registry: SchemaRegistr
             found = msgspec.json.decode(as_json(*envelopes.one(value))) if value is not None else None
         except _BROKEN:
             continue
-        row = isinstance(found, dict) and not changes_no_row(found, (), policy.events.fields_prefix)
+        row = _changes_row(found, policy)
         rows += row
         if row or found is None:
             kept.append((key, value))
     return kept if rows else pairs
+
+
+def is_row(value: bytes, policy: Policy, envelopes: Envelopes) -> bool:
+    """Whether a value can be read, and is not of a kind that changes no row. Raises RegistryError."""
+    try:
+        return _changes_row(msgspec.json.decode(as_json(*envelopes.one(value))), policy)
+    except _BROKEN:
+        return False
+
+
+def _changes_row(found: Any, policy: Policy) -> bool:
+    return isinstance(found, dict) and not changes_no_row(found, (), policy.events.fields_prefix)
 
 
 def keys_in_order(pairs: Sequence[Pair]) -> list[bytes | None]:
@@ -164,22 +181,24 @@ def framed_payloads(values: Sequence[bytes | None], registry: SchemaRegistry | N
                 yield framed, payload
 
 
-def key_fields(keys: Sequence[bytes | None], registry: SchemaRegistry | None) -> tuple[Field, ...]:
-    """The fields of the first key that can be read; a single one named ``""`` for a primitive key."""
+def fields_of_keys(keys: Sequence[bytes | None], registry: SchemaRegistry | None) -> Iterator[tuple[Field, ...]]:
+    """The fields of each key that can be read; a single one named ``""`` for a primitive key."""
     for framed, payload in framed_payloads(keys, registry):
         if framed.schema is not None:
             schema = framed.schema
-            return as_written(schema.fields, payload) if schema.kind == "struct" else (Field("", schema),)
+            yield as_written(schema.fields, payload) if schema.kind == "struct" else (Field("", schema),)
+            continue
         try:
             found = msgspec.json.decode(payload)
         except _BROKEN:
             if is_struct_text(payload) or not _is_text(payload):
                 continue
-            return (Field("", SourceType("string")),)  # StringConverter writes a text without quotes
+            yield (Field("", SourceType("string")),)  # StringConverter writes a text without quotes
+            continue
         if isinstance(found, dict):
-            return tuple(Field(name, literal_type(value) or SourceType("string")) for name, value in found.items())
-        return (Field("", literal_type(found) or SourceType("string")),)
-    return ()
+            yield tuple(Field(name, literal_type(value) or SourceType("string")) for name, value in found.items())
+        else:
+            yield (Field("", literal_type(found) or SourceType("string")),)
 
 
 def _is_text(payload: bytes) -> bool:

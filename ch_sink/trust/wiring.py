@@ -22,6 +22,7 @@ from ch_sink.config.model import SOURCE_KINDS
 from ch_sink.decode import decoder_for
 from ch_sink.discovery.job_topics import source_names
 from ch_sink.discovery.look import look_into, schema_for
+from ch_sink.discovery.stream_key import recorded_key
 from ch_sink.discovery.wiring import (
     client_of,
     dead_letters_of,
@@ -54,7 +55,8 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
     table = detect(client, place.database, place.table, policy)
     with topic_offsets(config) as offsets:
         topic = offsets.state(config.kafka.topic)
-    seen = look_into(config, topic, server_facts(client).years)
+    recorded = recorded_key(config, client, topic.topic_id)
+    seen = look_into(config, topic, server_facts(client).years, recorded)
     schema = schema_for(seen, table)
     key = key_columns(config, schema, table)
     if any(table.column(name) is None for name in key):
@@ -74,6 +76,7 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
             want_before=before,
             format=config.format,
             registry=schema_registry(config.kafka.registry()),
+            key=recorded,  # records of a former key, which the stream has left out, may come first
         ),
         ledger_of(config, client),
         schema,
