@@ -198,9 +198,7 @@ def test_bare_texts_are_keys_as_they_are() -> None:
     assert [r["id"].decode() for r in listed(batch.key)] == [*TEXTS, *TEXTS]
 
 
-@pytest.mark.parametrize(
-    ("key", "own"), [(b'"q"', '"q"'), (b"[B@1f2a", "QQ=="), (b"12 ", "12")]
-)
+@pytest.mark.parametrize(("key", "own"), [(b'"q"', '"q"'), (b"[B@1f2a", "QQ=="), (b"12 ", "12")])
 def test_a_bare_key_that_is_not_its_rows_is_a_bad_record(key: bytes, own: str) -> None:
     found = replacing((Column("id", "String"),), ("id",))
     decoder = Decoder(found, policy_of(key_columns=("id",)))
