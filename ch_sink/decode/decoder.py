@@ -138,7 +138,7 @@ class Decoder:
             found.bad,
             joined(found.unknown),
         )
-        batch.key_read_as = dict(self._key_layouts.read_as)
+        batch.key_read_as = self._key_layouts.read_as
         return batch
 
     def key_values(self, keys: list[bytes], profile: TopicProfile) -> list[tuple[Any, ...] | None]:

@@ -30,6 +30,7 @@ from ch_sink.table.model import TargetTable
 from ch_sink.types import arrow_type
 from ch_sink.types.arrow import python_values, untimed
 from ch_sink.types.chtype import parse_type
+from ch_sink.types.converter import shown
 
 _MOVED = (
     "let the connector state the key (message.key.columns), which also sends a delete of the old key; "
@@ -129,6 +130,22 @@ def _refuse_nulls(part: Part, reader: KeyReader) -> None:
             raise Fault(reason, "key", name, part.source_index[null].tolist())
 
 
+def _refuse_others(part: Part) -> None:
+    """Refuse events whose row has another key than their record: changes of the row would not find it. Raises Fault."""
+    rows = ~np.isin(part.op, (Op.DELETE, Op.TRUNCATE))
+    for name, key in (part.key or {}).items():
+        image = part.after.get(name)
+        if image is None:
+            continue
+        hidden = part.absent.get(name, ~rows) | part.unavailable.get(name, ~rows)
+        other = rows & ~hidden & ~pc.fill_null(pc.equal(image, key), False).to_numpy(zero_copy_only=False)
+        if other.any():
+            n = int(np.flatnonzero(other)[0])
+            stated, there = shown(key[n].as_py()), shown(image[n].as_py())
+            reason = f"key column {name!r}: the record's key is {stated}, and its row has {there}"
+            raise Fault(reason, "key", name, part.source_index[other].tolist())
+
+
 def _fill(part: Part, records: Records, reader: KeyReader) -> None:
     """Fill in the part's key columns: from the Kafka key, else from the row image. Raises Fault."""
     keys = pick(records.keys, part.source_index.tolist())
@@ -145,6 +162,9 @@ def _fill(part: Part, records: Records, reader: KeyReader) -> None:
         raise Fault(error.message, "key", suspects=suspects) from error
     found = dict(zip(columns, arrays, strict=True))
     part.key = found if len(given) == len(keys) else _merge_keys(part, keys, found, reader.types)
+    if given and not reader.of_documents and given[0][:1] not in (b"{", b"\0"):
+        # Text without a form of its own: a converter may have written more than one thing so.
+        _refuse_others(part)
 
 
 def _given(keys: list[bytes | None]) -> list[bytes]:

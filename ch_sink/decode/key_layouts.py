@@ -4,6 +4,7 @@ Kafka picks a record's partition by the bytes of its key, not by what they mean:
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -21,9 +22,10 @@ from ch_sink.decode.native.library import Keep, Member, Members, Skip, library
 from ch_sink.decode.native.scan import Scan
 from ch_sink.decode.parts import UNREADABLE, Fault, unless_bad
 from ch_sink.errors import DecodeError
+from ch_sink.model.change import ReadAs, both_readings
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
-from ch_sink.types import Converter, Encoding, converter, expect_key
+from ch_sink.types import Converter, Encoding, converter, expect_key, read_as
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import Field, SourceType, of_system
@@ -63,8 +65,8 @@ class KeyLayouts:
         self._avro = lru_cache(_KEPT)(self._avro_layout)
         self._struct = lru_cache(_KEPT)(self._struct_layout)
         self._primitive = lru_cache(_KEPT)(self._primitive_layout)
-        self.read_as: dict[str, str] = {}
-        """Column → `_read_as` of the keys that were read, ``both`` if they differ; to be emptied by its reader."""
+        self.read_as: ReadAs = {}
+        """Of the keys that were read, where it matters (see `_read_as`); to be replaced by its reader."""
 
     def read(self, framed: Framed, payloads: list[bytes], connector: str) -> NamedColumns:
         """The key columns of keys of one framing. Raises DecodeError if one cannot be read.
@@ -82,8 +84,7 @@ class KeyLayouts:
         return _read_json(layout, payloads)
 
     def _note(self, read_as: Mapping[str, str]) -> None:
-        for name, how in read_as.items():
-            self.read_as[name] = how if self.read_as.get(name, how) == how else "both"
+        self.read_as = both_readings(self.read_as, {name: (how,) for name, how in read_as.items()})
 
     def column(self, name: str) -> Column:
         """The table's column for a key column. Raises DecodeError if there is none."""
@@ -131,7 +132,7 @@ class KeyLayouts:
         return _Layout(decode, (ColumnReader(name, made),), None, raw_text=raw_text, read_as={name: how} if how else {})
 
     def _how(self, declared: SourceType | None, name: str) -> str:
-        return _read_as(declared, self.column(name))
+        return _read_as(read_as(declared, self.column(name), self._policy.values), self.column(name))
 
     def _avro_layout(self, framed: Framed) -> tuple[list[AvroColumn], bool, dict[str, str]]:
         """The columns of Avro's keys of a schema, whether each key is one value, and `_read_as` of the columns."""
@@ -174,25 +175,28 @@ class KeyLayouts:
         )
 
 
-_AMBIGUOUS = frozenset("Decimal Date Date32 DateTime DateTime64 Time Time64 String FixedString".split())
-"""Columns whose values plain JSON does not state as they are: a number may count days, a text may be base64."""
+_TEXTS = frozenset(("String", "FixedString"))
+_AMBIGUOUS = _TEXTS | frozenset("Decimal Date Date32 DateTime DateTime64 Time Time64".split())
+"""Columns whose values depend on the stated type: a number may count days or milliseconds, a text may be base64."""
 
 
-def _read_as(declared: SourceType | None, column: Column) -> str:
-    """As what values of an ambiguous column are read: ``stated``, as their type says, or ``plain``, as they look.
+def _read_as(stated: SourceType | None, column: Column) -> str:
+    """As what values of a column are read: ``plain``, as they look, or a type as column comments state it.
 
-    Empty if that is the same.
+    Empty if values of every type that the column takes are the same.
     """
-    kind, stated = parse_type(column.type).bare.name, declared or column.stated
-    if kind not in _AMBIGUOUS:
+    kind = parse_type(column.type).bare.name
+    if kind not in _AMBIGUOUS and not (stated is not None and stated.name and stated.kind.startswith("int")):
         return ""
     if stated is None:
         return "plain"
-    text = kind in ("String", "FixedString")
-    if text and stated.kind == "string":
+    bare = not stated.name and stated.kind != "bytes"
+    if kind in _TEXTS and (bare or stated.kind == "string"):
+        return "plain"
+    if kind == "Decimal" and bare:
         return ""
-    plain = not stated.name and stated.kind != "bytes"
-    return "" if plain and (text or kind == "Decimal") else "stated"
+    scale = tuple(p for p in stated.parameters if p[0] == "scale")
+    return SourceType(stated.kind, stated.name, scale).to_note()
 
 
 def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
@@ -201,11 +205,9 @@ def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
     if scanned is not None:
         return scanned
     try:
-        rows: list[Any] = list(map(decode, payloads))
+        rows: list[Any] = [_text(p, decode) for p in payloads] if layout.raw_text else list(map(decode, payloads))
     except UNREADABLE as error:
-        if not layout.raw_text:
-            raise DecodeError(f"key: {error}") from error
-        rows = [_text(payload, decode) for payload in payloads]
+        raise DecodeError(f"key: {error}") from error
     if layout.fields is not None and others(rows, layout.fields):
         odd = next(name for row in rows for name in row if name not in layout.fields)
         raise DecodeError(f"key: it has the field {odd!r}, which other keys lack")
@@ -263,14 +265,14 @@ def _literals(payload: bytes) -> Any:
 
 
 def _text(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """A key written without quotes (StringConverter)."""
+    """A key that is one text: JSON's in quotes, else it is what it looks like (StringConverter), digits as well."""
+    if payload[:1] == b'"':
+        with suppress(*UNREADABLE):
+            return decode(payload)
     try:
-        return decode(payload)
-    except UNREADABLE:
-        try:
-            return payload.decode()
-        except UnicodeDecodeError as error:
-            raise DecodeError(f"key: {error}") from error
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"key: {error}") from error
 
 
 def _of_system(framed: Framed, connector: str) -> Framed:

@@ -18,6 +18,7 @@ from ch_sink.merge.resolved import UNSET, Bools, KeyCodes, Resolved, Scope, flat
 from ch_sink.model.change import BadRecord, ChangeBatch, Half, HandoverId, Op, Records
 from ch_sink.order import Sequenced
 from ch_sink.order.version import to_int, to_ints
+from ch_sink.sources import FLATTENED
 
 Index = npt.NDArray[np.int64]
 
@@ -157,14 +158,16 @@ def dependent_events(chunk: Chunk, scope: Scope, placed: Bools | None = None) ->
 def _ids(batch: ChangeBatch) -> dict[int, HandoverId]:
     """Identity of every half of a key change, by event.
 
-    The source time is part of it: a restored database may use a position a second time.
+    The source time is part of it: a restored database may use a position a second time. Of flattened events either half
+    may state none.
     """
+    timed = not batch.connector.startswith(FLATTENED)
     # Flattened events may state no position at all: nothing joins the halves of their key changes.
     placed = batch.commit.any(axis=1) | batch.inner.any(axis=1)
     return {
         i: HandoverId(
             batch.source_name[int(batch.source_code[i])],
-            (max(int(batch.source_ts[i]), 0) << 16) | int(batch.commit[i, 0]),
+            (max(int(batch.source_ts[i]), 0) << 16 if timed else 0) | int(batch.commit[i, 0]),
             int(batch.commit[i, 1]),
             int(batch.inner[i, 0]),
             int(batch.inner[i, 1]),

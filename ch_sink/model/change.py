@@ -16,6 +16,14 @@ import pyarrow as pa
 from ch_sink.model.values import Values, taken
 
 Headers = list[tuple[str, bytes | None]]
+ReadAs = dict[str, tuple[str, ...]]
+"""Key column → as what its values were read: ``plain``, as they look, or the types that were stated, in order."""
+
+
+def both_readings(one: ReadAs, other: ReadAs) -> ReadAs:
+    """The readings of either."""
+    found = {name: tuple(sorted({*one.get(name, ()), *ways})) for name, ways in other.items()}
+    return {**one, **found}
 
 
 class Op(IntEnum):
@@ -212,8 +220,8 @@ class ChangeBatch:
     """Kind → places (in the chunk's Records) of the records of that kind, which change no row."""
     bad: list[BadRecord] = field(default_factory=list)
     unknown: list[UnknownColumn] = field(default_factory=list)
-    key_read_as: dict[str, str] = field(default_factory=dict)
-    """Key column → whether Kafka keys state its type, where its values depend on that: plain, stated or both."""
+    key_read_as: ReadAs = field(default_factory=dict)
+    """As what the key columns are read from Kafka keys, where their values depend on that."""
     tables: frozenset[str] = frozenset()
     """Whole names of the source tables that the events state."""
     connector: str = ""

@@ -226,8 +226,6 @@ class TopicProfile:
     """Whether keys and images are those of documents."""
     null_deletes: bool | None = None
     """Whether a null value deletes its key's row (else it is a tombstone), as the last row says; None before it."""
-    key_read_as: Origins = ()
-    """See `ch_sink.model.change.ChangeBatch`."""
     looked_back: bool = False
     """Whether the records before the first null values have been searched for a row."""
     choices: str = ""
@@ -243,8 +241,7 @@ class TopicProfile:
         if not len(batch):
             return self
         deletes = batch.null_deletes is not None and bool(batch.null_deletes[-1])
-        read_as = tuple(sorted((dict(self.key_read_as) | batch.key_read_as).items()))
-        return replace(self, connector=batch.connector or self.connector, null_deletes=deletes, key_read_as=read_as)
+        return replace(self, connector=batch.connector or self.connector, null_deletes=deletes)
 
 
 UNREAD = TopicProfile()

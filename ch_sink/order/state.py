@@ -12,7 +12,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ch_sink.model.change import NO_FLOOR, NOTHING_LOADED, BackwardStep, ChangeBatch, Floor, Loaded
+from ch_sink.model.change import (
+    NO_FLOOR,
+    NOTHING_LOADED,
+    BackwardStep,
+    ChangeBatch,
+    Floor,
+    Loaded,
+    ReadAs,
+    both_readings,
+)
 from ch_sink.model.policy import UNREAD, TopicProfile
 from ch_sink.order.version import Words
 
@@ -48,6 +57,8 @@ class State:
     key_forms: dict[str, str] = field(default_factory=dict)
     """Name of a schema of keys → how they are written now, if all changes of a key have to come from one partition:
     see `ch_sink.pipeline.one_partition`."""
+    key_read_as: ReadAs = field(default_factory=dict)
+    """As what the table's key columns were read from Kafka keys, since it was filled."""
     loaded: Loaded = NOTHING_LOADED
     """What rows show that were loaded from the source."""
     doubled: dict[str, str] = field(default_factory=dict)
@@ -127,10 +138,11 @@ class State:
         """Below it, changes of this source name were deleted by a truncate."""
         return self.floors.get(source, NO_FLOOR)
 
-    def met(self, names: Iterable[str] = (), tables: Iterable[str] = ()) -> "State":
-        """The state that knows these source names and source tables too."""
+    def met(self, names: Iterable[str] = (), tables: Iterable[str] = (), key_read_as: ReadAs | None = None) -> "State":
+        """The state that knows these source names, source tables and readings of keys too."""
         names, tables = sorted({*self.names, *self.sources, *names}), sorted({*self.tables, *tables})[:2]
-        return replace(self, names=tuple(names), tables=tuple(tables))
+        read_as = both_readings(self.key_read_as, key_read_as or {})
+        return replace(self, names=tuple(names), tables=tuple(tables), key_read_as=read_as)
 
     def rewritten(self, schema: str, form: str) -> "State":
         """The state for keys in this form, which replaces that of the same schema, and of keys without one."""
@@ -148,7 +160,7 @@ class State:
 
     def filled(self) -> "State":
         """The state where the table has been filled anew: its rows are as keys are read now."""
-        return replace(self, profile=replace(self.profile, key_read_as=()))
+        return replace(self, key_read_as={})
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()

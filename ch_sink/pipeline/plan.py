@@ -51,7 +51,8 @@ def plan(
     barrier: Barrier | None = None
     first = int(records.offsets[0]) if len(records) else 0
     if known.assigned is None:
-        target.expect_same_keys(dict(profile.key_read_as), batch.key_read_as, first)
+        target.expect_same_keys(state.key_read_as, batch.key_read_as, first)
+        state = state.met(key_read_as=batch.key_read_as)
         state, barrier = in_one_partition(batch, records, target, source, decoder, state)
         if barrier is not None:
             batch = head(batch, int(np.searchsorted(records.offsets, barrier.next_offset)), barrier.next_offset)

@@ -1,6 +1,6 @@
 """The target of a stream, prepared once: how its versions are laid out and what its engine requires."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.merge.resolved import Scope, System, version_column
-from ch_sink.model.change import ChangeBatch
+from ch_sink.model.change import ChangeBatch, ReadAs, both_readings
 from ch_sink.model.policy import Policy
 from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import STATED, Source
@@ -16,7 +16,7 @@ from ch_sink.table.checks import expect_key
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.sql import columns_in
+from ch_sink.types.sql import columns_in, literal, quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +81,26 @@ class Target:
         """Raises TableError if the table cannot keep rows of different keys apart. ``key``: the source's columns."""
         expect_key(self.table, self.stored_key(key))
 
-    def expect_same_keys(self, before: Mapping[str, str], now: Mapping[str, str], offset: int) -> None:
-        """Raises StreamFailed if keys begin, or cease, to state types by which their values are read otherwise."""
-        for name, how in now.items():
-            if before.get(name, how) != how or how == "both":
-                raise StreamFailed(
-                    f"the keys behind offset {offset} {'state' if how != 'plain' else 'do not state'} the type of "
-                    f"{name!r}, and earlier ones {'did not' if how != 'plain' else 'did'}: it is read as another "
-                    f"value, and changes would not find the rows that {self.table.qualified} has",
-                    hint="Fill the table again with `ch_sink resync CONFIG --against source --apply`, or let a new "
-                    "snapshot fill another one, under a new stream name with start: latest.",
+    def expect_same_keys(self, before: ReadAs, now: ReadAs, offset: int) -> None:
+        """Raises StreamFailed if keys state other types than before, by which their values are read otherwise."""
+        for name, ways in both_readings(before, now).items():
+            if len(ways) == 1 or name not in now:
+                continue
+            *others, stated = [how for how in ways if how != "plain"]
+            hint = "let a new snapshot fill another table, under a new stream name with start: latest."
+            if not others:  # with the comment, keys that do not state it are read by it too
+                comment = f"{quote(name)} {literal(f'debezium: {stated}')}"
+                hint = (
+                    f"if keys that state no type are {stated.split()[-1]} too, state it for all: ALTER TABLE "
+                    f"{self.table.qualified} COMMENT COLUMN {comment}, and fill the table again with "
+                    f"`ch_sink resync CONFIG --against source --apply`. Else {hint}"
                 )
+            raise StreamFailed(
+                f"the keys behind offset {offset}, or earlier ones, state another type of {name!r} ("
+                f"{' and '.join('text or none' if how == 'plain' else how for how in ways)}): it is read as another "
+                f"value, and changes would not find the rows that {self.table.qualified} has",
+                hint=hint[0].upper() + hint[1:],
+            )
 
     def expect_still_rows(self, key: tuple[str, ...]) -> None:
         """Raises StreamFailed if rows can leave their places where versions are times: those of one time tie."""

@@ -147,11 +147,6 @@ class BatchPlanner:
         if asks:
             states.look_up({**unknown, **reached})
         for p, low in unknown.items():
-            if begun := self._begun.get(p):  # by a version that did not record where a partition begins
-                # It need not be recorded any more, and a result there would end what the batch has got to.
-                reached[p] = begun.start
-                states.put(p, begun.start, states.at(p, begun.start))
-                continue
             moved[p] = (low, states.at(p, low), {})
         for p, offset in reached.items():
             start, lost = self._held(state, p, offset)

@@ -1,14 +1,14 @@
 """The state with which a range begins, from the last result, the ledger and changes of the topic itself."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Floor
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import expect_one_table
-from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
+from ch_sink.ports import Ledger, PartitionTotals, TableRefilled, TopicFacts, TruncateFloor
 
 log = logging.getLogger("ch_sink")
 
@@ -33,20 +33,18 @@ class States:
         self._looked_up: dict[int, tuple[int, str | None]] = {}
         """Partition → offset, and the state that the ledger has there."""
         self._common = State()
-        """What concerns every partition: floors of truncates, names of sources and source tables."""
+        """What concerns every partition: floors of truncates, names of sources and source tables, readings of keys."""
         self._epoch = 0
         self.truncates: list[TruncateFloor] = ledger.facts(TruncateFloor)
         """Of all sources."""
         for floor in self.truncates:
             self._common = self._common.with_floor(Floor(floor.epoch, floor.commit, floor.inner), floor.source)
-        self._filled: dict[int, int] = {}
-        """Partition → offset below which the table was filled anew."""
         for refill in ledger.facts(TableRefilled):
             if refill.topic_id == topic_id:
                 self._common = replace(self._common, loaded=max(self._common.loaded, refill.loaded))
-                self._filled[refill.partition] = max(self._filled.get(refill.partition, 0), refill.offset)
         totals = ledger.totals()
-        last = [State.from_json(t.state) for t in totals]
+        unfilled = self._since_filled(totals)
+        last = [State.from_json(t.state) if t in unfilled else State.from_json(t.state).filled() for t in totals]
         self._newest = self._least = 0
         """Of versions that are times: the highest one, and the one from which on they go on in every partition."""
         newest_epoch = max((state.base_epoch for state in last), default=0)
@@ -65,6 +63,19 @@ class States:
             self._epoch = max([*others, self._stored]) + 1
             self._record()
         self._orders = {(state.strategy, state.looks_up) for state in last}
+
+    def _since_filled(self, totals: Sequence[PartitionTotals]) -> Sequence[PartitionTotals]:
+        """Those of partitions that have gone on since the table was filled anew: its rows are as they read keys."""
+        refills: dict[tuple[str, int], int] = {}
+        for refill in self._ledger.facts(TableRefilled):
+            place = (refill.topic_id, refill.partition)
+            refills[place] = max(refills.get(place, 0), refill.offset)
+        if not refills:
+            return totals
+        filled, newest_first = {topic_id for topic_id, _ in refills}, self._ledger.topic_ids()
+        last = next((n for n, topic_id in enumerate(newest_first) if topic_id in filled), -1)
+        since = newest_first[: last + 1]
+        return [t for t in totals if t.topic_id in since and t.next_offset > refills.get((t.topic_id, t.partition), -1)]
 
     @property
     def partitions(self) -> int:
@@ -178,10 +189,10 @@ class States:
             state = State.from_json(text) if text else self._latest(partition, offset)
         state = state.raised_to(self._epoch).with_floors_of(self._common)
         state = state.met(self._common.names, self._common.tables)
-        state = state.filled() if offset <= self._filled.get(partition, -1) else state
         state = replace(
             state,
             key_forms=self._common.key_forms,
+            key_read_as=self._common.key_read_as,
             latest=max(state.latest, self._least),
         )
         return replace(state, alone=self._partitions == 1, uncounted=not self._partitions)
@@ -214,7 +225,7 @@ class States:
 
     def met(self, state: State) -> None:
         """A partition has what this state of it has met."""
-        common = self._common.met((*state.names, *state.sources), state.tables)
+        common = self._common.met((*state.names, *state.sources), state.tables, state.key_read_as)
         counted = common.counted | {name: (at, True) for name, (at, _) in state.counted.items()}
         self._common = replace(common, key_forms=common.key_forms | state.key_forms, counted=counted)
         self._newest = max(self._newest, state.latest)

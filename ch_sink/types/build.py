@@ -42,22 +42,36 @@ def converter(
     """
     try:
         target = parse_type(column.type).bare
-        noted = column.stated
-        found = source or noted
-        if source is not None and noted is not None and noted.name and not source.name and noted.kind == source.kind:
-            found = noted  # the comment says more of a plain integer or text than the schema does
-        if found is not None and noted is not None and WIDE in noted.parameters and WIDE not in found.parameters:
-            # Only the table knows that its column was made wide.
-            found = replace(found, parameters=(*found.parameters, WIDE))
         context = Context(encoding, policy, years, placeholder(policy.placeholder) if omits else None)
-        if source is None and found is not None and _contradicts(found, target, context):
-            found = None
-        if found is not None and _is_encoded(found, policy.binary_handling, declared=source is not None):
-            binary = SourceType("bytes", parameters=found.parameters)
-            return Encoded(_whole_column(reading(binary), target, context), policy.binary_handling)
+        found, is_encoded = _resolved(source, column.stated, target, context)
+        if found is not None and is_encoded:
+            return Encoded(_whole_column(reading(found), target, context), policy.binary_handling)
         return _whole_column(reading_of(found, target, context), target, context)
     except TableError as error:
         raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
+
+
+def read_as(source: SourceType | None, column: Column, policy: ValuePolicy) -> SourceType | None:
+    """The type by which `converter` reads a column's values; None if it infers one from the column's type."""
+    target = parse_type(column.type).bare
+    return _resolved(source, column.stated, target, Context("json", policy, WIDE_YEARS, None))[0]
+
+
+def _resolved(
+    source: SourceType | None, noted: SourceType | None, target: ChType, context: Context
+) -> tuple[SourceType | None, bool]:
+    """The type by which values are read, None if that is inferred, and whether they are bytes in a text's form."""
+    found = source or noted
+    if source is not None and noted is not None and noted.name and not source.name and noted.kind == source.kind:
+        found = noted  # the comment says more of a plain integer or text than the schema does
+    if found is not None and noted is not None and WIDE in noted.parameters and WIDE not in found.parameters:
+        # Only the table knows that its column was made wide.
+        found = replace(found, parameters=(*found.parameters, WIDE))
+    if source is None and found is not None and _contradicts(found, target, context):
+        found = None
+    if found is not None and _is_encoded(found, context.policy.binary_handling, declared=source is not None):
+        return SourceType("bytes", parameters=found.parameters), True
+    return found, False
 
 
 def expect_key(source: SourceType | None, column: Column) -> None:

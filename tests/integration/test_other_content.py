@@ -14,6 +14,7 @@ from ch_sink.ports import DeadLetter, DeadLetters
 from ch_sink.stream import open_stream
 from tests.support.hand import Make, insert
 from tests.support.kills import Kill
+from tests.support.local_runner import LocalBatch
 from tests.support.takeover import Takeover
 
 pytestmark = pytest.mark.integration
@@ -71,12 +72,18 @@ def test_the_same_content_is_still_stored_once(make: Make, engine: str) -> None:
 
 @pytest.fixture
 def append(client: Client, database: str, own_tables: str) -> Takeover:
+    """A stream that has applied one record, so that its ledger knows the key."""
     policy = policy_of(out_of_range="fail")
-    return Takeover(client, database, own_tables, "append", {0: EVENTS}, more="n Int8", policy=policy)
+    events = [insert(0, "z", 90, n=0), *EVENTS]
+    made = Takeover(client, database, own_tables, "append", {0: events}, more="n Int8", policy=policy)
+    earlier = made.job()
+    earlier.run([LocalBatch({0: (0, 1)})])
+    earlier.stop()
+    return made
 
 
 def rows_of(made: Takeover) -> list[dict[str, Any]]:
-    return made.client.rows(f"SELECT id, n, _op FROM {made.table} ORDER BY ALL")
+    return made.client.rows(f"SELECT id, n, _op FROM {made.table} WHERE id > 0 ORDER BY ALL")
 
 
 @pytest.mark.parametrize("recorded", [True, False], ids=["its settings are known", "by an earlier version"])

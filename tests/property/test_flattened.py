@@ -25,7 +25,9 @@ from tests.model.reference import difference, sign_faults
 from tests.support.choose import each_value
 from tests.support.decoding import replacing
 from tests.support.fixtures import Recorded
+from tests.support.hand import Event, records_of
 from tests.support.harness import ENGINES, Run, target_table
+from tests.support.memory_fed import MemoryFed
 from tests.support.smt import Flatten
 
 KEYED = tuple(layout for layout in LAYOUTS.values() if layout.table.key)
@@ -65,6 +67,30 @@ def flattened(history: History, smt: Flatten) -> History:
                 out.append(replace(record, value=left.value, headers=type(record.headers)(left.headers)))
         records[partition] = out
     return replace(history, records=records)
+
+
+@pytest.mark.parametrize("where", ["nulls", "everywhere", "nowhere"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_halves_of_a_key_change_meet_whichever_of_them_states_a_time(where: str, apart: bool) -> None:
+    def stated(op: str, commit: int, lsn: int) -> dict[str, Any]:
+        timed = where == "everywhere" or (op == "d" and where == "nulls")
+        time = {"__ts_ms": 1_700_000_000_000 + lsn} if timed else {}
+        return {"__op": op, "__lsn": lsn, "__sequence": json.dumps([str(commit), str(lsn)]), **time}
+
+    def sent(id_: int, big: str | None, fields: dict[str, Any], *more: tuple[str, bytes]) -> Event:
+        headers = [*more, *((name, str(value).encode()) for name, value in fields.items())]
+        return Event({"id": id_}, None if big is None else {"id": id_, "big": big, **fields}, headers)
+
+    events = [
+        sent(1, "B", stated("c", 900, 1010)),
+        sent(1, None, stated("d", 1021, 1030), ("__debezium.newkey", b'{"id": 5}')),
+        sent(5, "__debezium_unavailable_value", stated("c", 1021, 1030), ("__debezium.oldkey", b'{"id": 1}')),
+    ]
+    made = MemoryFed(partitions=1)
+    for end in (1, 2, 3) if apart else (3,):
+        made.topic.partitions[0], made.topic.ends[0] = records_of(events[:end], sent=1_700_000_999_000), end
+        made.poll()
+    assert made.view() == {5: "B"}, made.letters
 
 
 def run_of(history: History, engine: str, policy: Policy, plan: list[Batch]) -> Run:

@@ -150,8 +150,8 @@ class LocalRunner:
         """Run the batches one after the other. Raises ChSinkError if the stream stops."""
         for batch in batches:
             # A batch that was taken back to an earlier one reads what the ledger says.
-            struck = all(self._attempt(batch, kill, first=not n) for n, kill in enumerate(batch.kills))
-            while struck and self._attempt(batch, first=not batch.kills):
+            struck = all(self._attempt(batch, kill) for kill in batch.kills)
+            while struck and self._attempt(batch):
                 pass
             if self.after_batch is not None:
                 self.after_batch()
@@ -171,7 +171,7 @@ class LocalRunner:
 
     def strike(self, batch: LocalBatch, kill: Kill) -> bool:
         """Run a batch until the kill; returns whether it struck. The next life is another runner's."""
-        return self._attempt(batch, kill, first=True)
+        return self._attempt(batch, kill)
 
     def stop(self) -> None:
         """End the current life cleanly."""
@@ -185,10 +185,10 @@ class LocalRunner:
             forget(self.settings.name, self._coordinator.run_id)
             self._coordinator = None
 
-    def _attempt(self, batch: LocalBatch, *kills: Fault, first: bool) -> bool:
-        """Run a batch; returns whether a fault ended it. A batch that never reaches the point succeeds.
+    def _attempt(self, batch: LocalBatch, *kills: Fault) -> bool:
+        """Run what the ledger says is left of a batch; returns whether a fault ended it.
 
-        The ``first`` attempt has the batch's ranges, later ones what the ledger says.
+        A batch that never reaches the point of a fault succeeds.
         """
         self._switch.arm(*kills)
         self._firsts = {p: start for p, (start, _) in batch.ranges.items()} | self._firsts
@@ -198,16 +198,11 @@ class LocalRunner:
         try:
             self._switch.reach("before batch")
             coordinator = self.coordinator
-            if first and not any(fault.what == "restored" for fault in self._switch.struck):
-                topic_id = coordinator.topic.topic_id
-                ranges = [
-                    OffsetRange(self.settings.topic, topic_id, p, start, end, 0, batch.high.get(p, end))
-                    for p, (start, end) in sorted(batch.ranges.items())
-                ]
-                coordinator.run_batch(ranges, self._execute)
-            else:
-                while planned := self._planned(coordinator, batch):
-                    coordinator.run_batch(planned, self._execute)
+            planned = self._planned(coordinator, batch)
+            while planned:
+                coordinator.run_batch(planned, self._execute)
+                whole = {r.partition for r in planned if r.end == self._ends[r.partition]} >= batch.ranges.keys()
+                planned = [] if whole else self._planned(coordinator, batch)
             self._switch.reach("before commit")
         except Killed:
             self.kill()
@@ -244,7 +239,7 @@ class LocalRunner:
         other = LocalRunner(self.settings, self.ports, on_fault=self._on_fault)
         other._decoder, other._firsts, other._ends = self._decoder, self._firsts, self._ends
         dies = [Kill(fault.dies)] if fault.dies else []
-        other._attempt(self._batch, *dies, first=False)
+        other._attempt(self._batch, *dies)
         other.kill() if fault.value else other.stop()
 
     def _second_execution(self) -> None:
@@ -277,7 +272,12 @@ class LocalRunner:
         at = {p: known.get(p, starts.get(p, low)) for p, low in topic.low.items()}
         high = {p: batch.high.get(p, max(ends.get(p, offset), offset)) for p, offset in at.items()}
         state = TopicState(topic.topic, topic.topic_id, {p: min(at[p], starts.get(p, at[p])) for p in at}, high)
-        return coordinator.plan(state, None, ends)
+        # Faults are meant for what a batch does, not for the record of where its partitions begin.
+        faults = self._switch.faults
+        self._switch.faults = faults if known.keys() >= batch.ranges.keys() else ()
+        planned = coordinator.plan(state, None, ends)
+        self._switch.faults = faults
+        return planned
 
     def _open(self) -> Coordinator:
         self.lives += 1

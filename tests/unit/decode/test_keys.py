@@ -182,3 +182,37 @@ def test_a_table_that_is_sorted_by_another_key_has_the_key_learned_again() -> No
     batch = recreated.decode(new, recreated.learn(new, profile))
     assert not batch.bad
     assert listed(batch.key) == [{"id": 1, "tenant": 2}]
+
+
+TEXTS = ["80e12345", "4e10", "12", " 12", "-0", "0", "1e3", "true", "[]"]
+
+
+def test_bare_texts_are_keys_as_they_are() -> None:
+    found = replacing((Column("id", "String"),), ("id",))
+    decoder = Decoder(found, policy_of(key_columns=("id",)))
+    chunk = records(
+        *((t.encode(), event("c", {"id": t})) for t in TEXTS), *((text(t), event("c", {"id": t})) for t in TEXTS)
+    )
+    batch = decoder.decode(chunk, decoder.learn(chunk))
+    assert not batch.bad
+    assert [r["id"].decode() for r in listed(batch.key)] == [*TEXTS, *TEXTS]
+
+
+@pytest.mark.parametrize(("key", "own"), [(b'"q"', '"q"'), (b"[B@1f2a", "QQ=="), (b"12 ", "12")])
+def test_a_bare_key_that_is_not_its_rows_is_a_bad_record(key: bytes, own: str) -> None:
+    found = replacing((Column("id", "String"),), ("id",))
+    decoder = Decoder(found, policy_of(key_columns=("id",)))
+    chunk = records(
+        (b"a", event("c", {"id": "a"})), (key, event("c", {"id": own})), (b"b", event("d", None, {"id": "b"}))
+    )
+    batch = decoder.decode(chunk, decoder.learn(chunk))
+    assert [(bad.index, bad.kind) for bad in batch.bad] == [(1, "key")]
+    assert [r["id"] for r in listed(batch.key)] == [b"a", b"b"]
+
+
+def test_a_key_called_null_is_that_of_its_row() -> None:
+    found = replacing((Column("id", "String"),), ("id",))
+    decoder = Decoder(found, policy_of(key_columns=("id",)))
+    chunk = records((b"null", event("c", {"id": "null"})), (b"null", event("d", None, {"id": "null"})))
+    batch = decoder.decode(chunk, decoder.learn(chunk))
+    assert [r["id"] for r in listed(batch.key)] == [b"null"] * 2

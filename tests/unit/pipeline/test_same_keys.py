@@ -9,9 +9,10 @@ from ch_sink.errors import StreamFailed
 from ch_sink.ports import TableRefilled
 from ch_sink.types.column import Column
 from tests.support.hand import Event, mysql
-from tests.support.memory_fed import MemoryFed
+from tests.support.memory_fed import NOTHING, MemoryFed
 
 MILLIS = {"type": "int64", "name": "io.debezium.time.Timestamp"}
+MICROS = {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
 BYTES, TEXT, NUMBER = {"type": "bytes"}, {"type": "string"}, {"type": "int64"}
 UUID = {"type": "string", "name": "io.debezium.data.Uuid"}
 DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
@@ -25,9 +26,9 @@ def change(key: Any, big: str, at: int, schema: dict[str, Any] | None = None) ->
     return replace(event, key={"schema": {"type": "struct", "name": "k", "fields": fields}, "payload": {"id": key}})
 
 
-def fed(kind: str, comment: str = "", engine: str = "replacing") -> MemoryFed:
+def fed(kind: str, comment: str = "", engine: str = "replacing", partitions: int = 1, **settings: Any) -> MemoryFed:
     columns = (Column("id", kind, comment=comment), Column("big", "Nullable(String)"))
-    return MemoryFed(engine, partitions=1, columns=columns)
+    return MemoryFed(engine, partitions=partitions, columns=columns, **settings)
 
 
 @pytest.mark.parametrize("engine", ["replacing", "collapsing"])
@@ -60,6 +61,82 @@ def test_keys_that_are_read_as_other_values_stop_the_stream(
 
 
 @pytest.mark.parametrize(
+    ("kind", "key", "first", "then"),
+    [
+        ("String", "YWI=", BYTES, TEXT),  # binary.handling.mode: bytes, hex
+        ("String", "YWI=", DECIMAL, TEXT),  # decimal.handling.mode: precise, string
+        ("DateTime64(6)", 1_700_000_000_000, MICROS, MILLIS),  # time.precision.mode: adaptive, connect
+        ("Int64", 1_700_000_000_000, MICROS, MILLIS),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_keys_that_state_another_type_stop_the_stream(
+    kind: str, key: Any, first: dict[str, Any], then: dict[str, Any], turned: bool
+) -> None:
+    made = fed(kind)
+    first, then = (then, first) if turned else (first, then)
+    made.feed(0, change(key, "a", 100, first))
+    made.send(0, change(key, "b", 200, then))
+    with pytest.raises(StreamFailed, match=r"type of 'id' \(.* and .*\).*would not find the rows") as stopped:
+        made.poll()
+    assert len(made.view()) == 1
+    assert ("COMMENT COLUMN `id` 'debezium: " in (stopped.value.hint or "")) == (then is TEXT or first is TEXT)
+
+
+def test_with_the_comment_a_refilled_table_takes_both_forms_of_keys() -> None:
+    made = fed("String")
+    made.feed(0, change("YWI=", "a", 100))
+    made.send(0, change("YWI=", "b", 200), change("YWI=", "c", 300, BYTES))
+    with pytest.raises(StreamFailed, match="type of 'id'") as stopped:
+        made.poll()
+    assert "COMMENT COLUMN `id` 'debezium: bytes'" in (stopped.value.hint or "")
+    made.runner.kill()
+    made.stream.detected = fed("String", "debezium: bytes").stream.detected
+    with pytest.raises(StreamFailed, match="type of 'id'"):
+        made.poll()
+    made.runner.kill()
+    refill(made, TableRefilled("id", 0, 1))
+    made.poll()
+    assert made.view()[b"ab"] == "c"
+
+
+def test_what_keys_are_read_as_is_known_in_partitions_that_had_none() -> None:
+    made = fed("String", partitions=2)
+    made.feed(0, change("YWI=", "a", 100))
+    made.send(1, change("YWI=", "b", 200, BYTES))
+    with pytest.raises(StreamFailed, match="type of 'id'"):
+        made.poll()
+
+
+def test_partitions_that_begin_at_once_with_other_types_stop_the_stream() -> None:
+    made = fed("String", partitions=2)
+    made.send(0, change("YWI=", "a", 100))
+    made.send(1, change("YWI=", "b", 200, BYTES))
+    made.poll()
+    made.send(0, change("YWI=", "c", 300))
+    with pytest.raises(StreamFailed, match="type of 'id'"):
+        made.poll()
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_what_keys_are_read_as_is_known_in_a_topic_that_was_recreated(filled: bool) -> None:
+    made = fed("String", topic_recreated="restart")
+    made.feed(0, change("YWI=", "a", 100))
+    made.runner.kill()
+    made.topic.topic_id = "another"
+    made.topic.partitions, made.topic.ends, made.read = {0: NOTHING}, {0: 0}, {0: 0}
+    if filled:
+        refill(made, TableRefilled("another", 0, 0))
+    made.send(0, change("YWI=", "b", 200, BYTES))
+    if filled:
+        made.poll()
+        assert made.view()[b"ab"] == "b"
+        return
+    with pytest.raises(StreamFailed, match="type of 'id'"):
+        made.poll()
+
+
+@pytest.mark.parametrize(
     ("kind", "key", "schema"),
     [
         ("String", "a", TEXT),
@@ -86,13 +163,17 @@ def test_a_comment_states_the_type_for_keys_that_do_not() -> None:
     assert list(made.view().values()) == ["b"]
 
 
+def refill(made: MemoryFed, fact: TableRefilled) -> None:
+    ledger = made.stream.ledger
+    ledger.claim("resync-1")
+    ledger.record(fact)
+    ledger.release()
+
+
 def test_a_table_that_was_filled_again_has_its_rows_as_keys_are_read_now() -> None:
     made = fed("String")
     made.feed(0, change("YWI=", "a", 100))
     made.runner.kill()
-    ledger = made.stream.ledger
-    ledger.claim("resync-1")
-    ledger.record(TableRefilled("id", 0, made.read[0]))
-    ledger.release()
+    refill(made, TableRefilled("id", 0, made.read[0]))
     made.feed(0, change("YWI=", "b", 200, BYTES))
     assert made.view()[b"ab"] == "b"

@@ -199,7 +199,7 @@ def test_if_the_insert_fails_no_member_is_done_and_each_is_tried_again_alone() -
     with pytest.raises(ClickHouseError, match="constraint"):
         fed.all()
     assert {p: (d.start, d.end) for p, d in fed.last().items() if d.failure} == dict.fromkeys(range(3), (0, 0))
-    assert fed.stream.ledger.progress("id") == {}
+    assert not any(fed.stream.ledger.progress("id").values())
     fed.runner.stop()
     with pytest.raises(ClickHouseError, match="constraint"):
         fed.runner.catch_up()
