@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ch_sink.decode.parts import UNREADABLE
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Skipped
 from ch_sink.model.policy import EventPolicy
@@ -183,3 +184,23 @@ def names_signal(found: Any, prefix: str) -> bool:
         return False
     names = {n for n in image if n != DELETED and not (prefix and n.startswith(prefix))}
     return names == FIELDS and isinstance(image["type"], str) and image["type"] in SIGNALS
+
+
+class _Connector(msgspec.Struct, gc=False):
+    connector: str = ""
+
+
+class _Source(msgspec.Struct, gc=False):
+    source: _Connector | None = None
+
+
+_sources = msgspec.json.Decoder(_Source)
+
+
+def connector_in(payload: bytes) -> str:
+    """``source.connector`` of a payload; empty if it has none."""
+    try:
+        found = _sources.decode(payload).source
+    except UNREADABLE:
+        return ""
+    return found.connector if found is not None else ""

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from ch_sink.decode.avro.columns import holds_documents
 from ch_sink.decode.avro.events import as_json
-from ch_sink.decode.event_form import changes_no_row
+from ch_sink.decode.event_form import changes_no_row, connector_in
 from ch_sink.decode.framing import Envelopes, Framed
-from ch_sink.decode.json.reader import connector_in
 from ch_sink.decode.key_layouts import KeyLayouts
 from ch_sink.decode.mongodb.columns import DocumentKeys, is_document_event, key_column_name
 from ch_sink.decode.mongodb.events import take_key

@@ -11,22 +11,21 @@ import numpy.typing as npt
 
 from ch_sink.decode.avro.columns import columns_of
 from ch_sink.decode.avro.events import AvroReader, as_json
-from ch_sink.decode.event_form import FIELDS, WINDOW, Form, Forms, OtherForm, is_signal
+from ch_sink.decode.event_form import FIELDS, WINDOW, Form, Forms, OtherForm, connector_in, is_signal
 from ch_sink.decode.event_keys import pick
 from ch_sink.decode.framing import Framed
-from ch_sink.decode.json.columns import meta
+from ch_sink.decode.json.columns import meta, to_columns
 from ch_sink.decode.json.flat_layout import HeaderFields, block_types, flat_connector, flattened
 from ch_sink.decode.json.flat_reader import FlatReader, missing_position
-from ch_sink.decode.json.reader import JsonReader
+from ch_sink.decode.json.layout import KEPT, Layout, build_layout
+from ch_sink.decode.json.scanned import Scanner, scanner
+from ch_sink.decode.mongodb.events import document_layout, document_scanner, is_document_source
 from ch_sink.decode.parts import Fault, Part, Read, as_places, each, no_events
 from ch_sink.errors import DecodeError, StreamFailed, TableError
 from ch_sink.model.change import Headers, Op, Records, Skipped
 from ch_sink.model.policy import Policy, TopicProfile
-from ch_sink.sources import FLATTENED, Flattened
+from ch_sink.sources import FLATTENED, Flattened, source_for
 from ch_sink.table.model import TargetTable
-
-_KEPT = 256
-"""Schemas that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +58,11 @@ class Readers:
         self._prefix = policy.events.fields_prefix
         self._pinned = policy.events.form == "flattened"
         self._forms = Forms(self._columns, policy.events)
-        self._json = JsonReader(table, policy, self._forms, before=before)
+        self._json = _JsonReader(table, policy, self._forms, before=before)
         self._avro = AvroReader(table, policy.values, before=before)
         self._flat = FlatReader(table, policy, self._forms, before=before)
-        self._of_schema = lru_cache(_KEPT)(self._form_of)
-        self._rows_of = lru_cache(_KEPT)(self._as_rows)
+        self._of_schema = lru_cache(KEPT)(self._form_of)
+        self._rows_of = lru_cache(KEPT)(self._as_rows)
 
     def read(
         self, framed: Framed, payloads: list[bytes], own: Sequence[int], records: Records, profile: TopicProfile
@@ -153,6 +152,56 @@ def avro_as_json(
     ``names``: fields to rename.
     """
     return each(lambda value: as_json(framed, value, names), values, places)
+
+
+class _JsonReader:
+    """Decodes groups of JSON envelopes."""
+
+    def __init__(self, table: TargetTable, policy: Policy, forms: Forms, *, before: bool) -> None:
+        self._table, self._policy, self._forms, self._before = table, policy, forms, before
+        self._layout = lru_cache(KEPT)(self._build)
+        self._scanner = lru_cache(KEPT)(_scanner)
+
+    def read(self, framed: Framed, payloads: list[bytes], places: Sequence[int], connector: str) -> Read:
+        """Decode a group; ``places`` are the payloads' places in the chunk. Raises Fault, OtherForm.
+
+        ``connector``: the connector of earlier events, for a first payload that names none.
+        """
+        connector = connector_in(payloads[0]) or connector
+        try:
+            layout = self._layout(framed, connector)
+        except DecodeError as error:
+            raise Fault(error.message) from error
+        try:
+            fast = self._scanner(layout)
+            scanned = fast.read(payloads, places) if fast is not None else None
+            if scanned is not None:
+                return scanned
+            try:
+                rows = layout.decoded(payloads)
+            except Fault as fault:
+                fault.suspects = [places[i] for i in fault.suspects]
+                raise
+            ops = [row.op for row in rows]
+            if framed.schema is None:
+                # A logical message, or a flattened row with a column `op` of its own.
+                odd = [i for i, op in enumerate(ops) if op in ("", "m")] if "" in ops or "m" in ops else ()
+                if any(self._forms.of_payload(payloads[i]) is Form.FLATTENED for i in odd):
+                    raise OtherForm
+            return to_columns(layout, rows, payloads, places, ops)
+        except Fault as fault:
+            fault.unknown = layout.row.unknown
+            raise
+
+    def _build(self, framed: Framed, connector: str) -> Layout:
+        source = source_for(connector)
+        if is_document_source(source):
+            return document_layout(self._table, self._policy, source, before=self._before)
+        return build_layout(self._table, self._policy.values, connector, schema=framed.schema, before=self._before)
+
+
+def _scanner(layout: Layout) -> Scanner | None:
+    return scanner(layout) if layout.images is None else document_scanner(layout)
 
 
 class Tombstones:
