@@ -23,7 +23,7 @@ from tests.support.fault_scripts_engine import engine_faults, engine_scripts
 from tests.support.rollups import COMPUTED, PLAIN
 from tests.support.state_tables import create_statement
 
-EVERY = 100
+EVERY = 10
 ROLLED_UP = ("collapsing", "versioned")
 OWN = ("ledger", "dead_letters", "handover", "pending")
 
