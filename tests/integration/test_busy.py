@@ -14,8 +14,7 @@ from tests.support.recorded import equal
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 AXES = ("postgres", "mariadb"), ("acct", "hot"), ENGINES
 WHOLE = [
-    ("postgres", "acct", "replacing"),
-    ("mariadb", "hot", "versioned-collapsing"),
+    ("postgres", "acct", "versioned-collapsing"),
 ]
 SLICED = [
     ("mariadb", "acct", "sign-replacing"),

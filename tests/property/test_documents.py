@@ -36,9 +36,9 @@ def delivered(events: list[Event], rng: random.Random, repeats: int) -> list[Eve
 
 
 @pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "versioned", "append"])
-@pytest.mark.parametrize("first", [0, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in (5, 10, 15))])
 def test_the_table_equals_the_collection(engine: str, first: int) -> None:
-    for seed in range(first, first + 10):
+    for seed in range(first, first + 5):
         keys = ("plain", "typed")[seed % 2]
         collection, dialect = draw_collection(seed, typed=keys == "typed")
         rng = random.Random(seed)

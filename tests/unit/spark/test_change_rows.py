@@ -157,7 +157,7 @@ def drawn_feed(rng: random.Random) -> tuple[list[Change], dict[int, str | None]]
 
 @pytest.mark.parametrize(("version", "late"), each_value(["UInt128", "UInt64"], [False, True]))
 def test_tables_equal_their_source_however_the_feed_is_cut(version: str, late: bool) -> None:
-    for seed in range(12):
+    for seed in range(6):
         rng = random.Random(seed)
         feed, truth = drawn_feed(rng)
         fed = Feed(version, deaths=0.2, seed=seed)
@@ -205,7 +205,7 @@ def test_nulls_of_updates_keep_the_value_however_the_feed_is_cut(
     chunk: int, deaths: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_rows, "_ROWS", chunk)
-    for seed in range(12):
+    for seed in range(6):
         rng = random.Random(seed)
         feed, truth = drawn_partial_updates(rng)
         fed = Feed(ignored=frozenset({"v"}), deaths=deaths, seed=seed)

@@ -130,7 +130,7 @@ def prepare(engine: ClickHouse, expression: str) -> None:
     engine.run("SET max_partitions_per_insert_block = 0")
 
 
-def compare(engine: ClickHouse, expression: str, maybe: bool, examples: int = 4) -> None:
+def compare(engine: ClickHouse, expression: str, maybe: bool, examples: int = 3) -> None:
     prepare(engine, expression)
     row = st.fixed_dictionaries({name: KINDS[name].values for name in used(expression)})
 
