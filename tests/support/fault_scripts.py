@@ -21,6 +21,7 @@ from ch_sink.decode import Decoder
 from ch_sink.decode.key_layouts import KeyForm
 from ch_sink.model.change import ChangeBatch, Records
 from ch_sink.model.policy import Policy, TopicProfile, policy_of
+from ch_sink.order import State
 from ch_sink.ports import History as EarlierRecords
 from ch_sink.ports import RowLookup, StoredRows
 from ch_sink.table.model import Family, TargetTable
@@ -281,10 +282,17 @@ class Surroundings:
             case "setting":
                 offsets = runner.settings.chunk_offsets if fault.value < 0 else fault.value
                 runner.settings = replace(runner.settings, chunk_offsets=offsets)
-                if self.run.table.keys:  # without a key this may not be changed
+                if self._key_is_known():  # else this may not be changed
                     # It never says anything else of these histories, and is another policy all the same.
                     values = replace(runner.settings.policy.values, out_of_range=("fail", "clamp")[fault.value % 2])
                     runner.settings = replace(runner.settings, policy=replace(runner.settings.policy, values=values))
+
+    def _key_is_known(self) -> bool:
+        """Whether the stream knows a key. A table that only grows may have none until the first result shows it."""
+        run = self.run
+        if run.table.table.engine.family is not Family.MERGE_TREE:
+            return bool(run.table.keys)
+        return any(State.from_json(total.state).profile.key_columns for total in run.stream.ledger.totals())
 
 
 def run_script(
