@@ -12,7 +12,7 @@ import msgspec
 
 from ch_sink.model.change import UnknownColumn
 from ch_sink.table.evolve import filled
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import Family, TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.build import default_sql
 from ch_sink.types.chtype import parse_type, widened
@@ -38,6 +38,9 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
             out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous, filled=known))
         elif column.insertable:
             changed = _outgrown(table, column, source)
+            if table.engine.family is Family.MERGE_TREE and _narrowed(column, source):
+                only = UnknownColumn(name, -1, None, None, source.to_comment(), change="narrow")
+                changed = replace(changed or only, narrow=True)
             out.extend([changed] if changed is not None else [])
         previous = name
     return tuple(out)
@@ -67,6 +70,14 @@ def _outgrown(table: TargetTable, column: Column, source: SourceType) -> Unknown
     if wide is None or placed:
         return None
     return UnknownColumn(column.name, -1, wide, None, source.to_comment(), change=change or "widen")
+
+
+def _narrowed(column: Column, source: SourceType) -> bool:
+    """Whether values of the type that the comment states may not be ones of the present type."""
+    noted = column.stated
+    if noted is None or (noted.name and not source.name and noted.kind == source.kind):
+        return False
+    return not held(natural(noted), natural(source))
 
 
 def _retyped(

@@ -141,11 +141,12 @@ class UnknownColumn:
     """The source's type as the column's comment states it, if known."""
     after: str | None = None
     """The field before it in the row image; empty if it is the first, None if that is not known."""
-    change: Literal["add", "widen", "refine", "null", "type", "reserved"] = "add"
+    change: Literal["add", "widen", "refine", "narrow", "null", "type", "reserved"] = "add"
     """``reserved``: the sink fills the table's column of this name itself.
 
     ``refine``: like ``widen``, but until then the column would round values, as no value of them is out of its range.
     ``type``: the column is not for the source's present type, and no wider one is.
+    ``narrow``: nothing but `narrow`.
 
     ``widen``, ``null``: the table has the column, noted for an older type of the source; the present one is
     wider, or can be null."""
@@ -153,6 +154,9 @@ class UnknownColumn:
     """``comment`` is a guess from values, and is never written to the table."""
     filled: bool = False
     """Whether it is known what rows have in it that were at the source before: ``default``, or NULL without one."""
+
+    narrow: bool = False
+    """The source may have changed former values without an event. Only reported of tables that only grow."""
 
     @property
     def retyped(self) -> bool:

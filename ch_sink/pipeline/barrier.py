@@ -63,6 +63,8 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
     # A column that only became wider needs no action while its values fit; records with values that do not are bad.
     acted_on = ("add", "null", "widen", "refine") if evolve == "add_columns" else ("add", "null")
     concerned = [c for c in batch.unknown if c.change in acted_on]
+    if alone:
+        _refuse_narrowed(batch.unknown, table)
     if evolve != "fail" and alone:
         _refuse_unfilled(concerned, table, evolve)
     for column in concerned if evolve == "ignore" else ():
@@ -111,6 +113,19 @@ def _refuse_unfilled(columns: Iterable[UnknownColumn], table: TargetTable, evolv
             hint=f"Add it with the value that the source gave to its rows ({'; '.join(by_hand)}); if that differs from "
             "row to row, load a new snapshot into a new table; or leave the column out by columns.exclude.",
         )
+
+
+def _refuse_narrowed(columns: Iterable[UnknownColumn], table: TargetTable) -> None:
+    """Raises StreamFailed for a column of a table without a key whose type became smaller at the source."""
+    for column in columns:
+        if column.narrow:
+            now = column.comment.partition("debezium: ")[2].partition(" {")[0]
+            raise StreamFailed(
+                f"the change event at offset {column.first_offset} has column {column.name!r} as {now}, which is "
+                f"smaller than before: the source may have changed its rows without an event, and those of "
+                f"{table.qualified} have no key and are found by all of their values",
+                hint="Load a new snapshot into a new table.",
+            )
 
 
 def _altered(table: TargetTable, column: UnknownColumn, *, alone: bool) -> str:

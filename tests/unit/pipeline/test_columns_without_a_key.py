@@ -27,10 +27,12 @@ TABLE = TargetTable(
 WITH = TargetTable("d", "t", TABLE.engine, (Column("n", "Nullable(Int64)"), *TABLE.columns), ("id",))
 
 
-def planned(added: dict[str, Any] | None, evolve: str, table: TargetTable = TABLE, key: int | None = None) -> Plan:
+def planned(
+    added: dict[str, Any] | None, evolve: str, table: TargetTable = TABLE, key: int | None = None, value: Any = 5
+) -> Plan:
     """An update whose row has the column ``n``. ``added``: its schema; None for JSON without schemas."""
-    before, after = {**row(1), "n": 5}, {**row(1, "new"), "n": 5}
-    value: dict[str, Any] = {"op": "u", "before": before, "after": after, "source": SOURCE}
+    before, after = {**row(1), "n": value}, {**row(1, "new"), "n": value}
+    event: dict[str, Any] = {"op": "u", "before": before, "after": after, "source": SOURCE}
     if added is not None:
         fields = [
             {"field": "id", "type": "int64", "optional": False},
@@ -38,10 +40,10 @@ def planned(added: dict[str, Any] | None, evolve: str, table: TargetTable = TABL
             {"field": "n", **added},
         ]
         images = [{"type": "struct", "field": f, "optional": True, "fields": fields} for f in ("before", "after")]
-        value = {"schema": {"type": "struct", "fields": images}, "payload": value}
+        event = {"schema": {"type": "struct", "fields": images}, "payload": event}
     policy = policy_of(evolve=evolve)
     target = Target.of(table, policy)
-    found = records((key, json.dumps(value).encode()))
+    found = records((key, json.dumps(event).encode()))
     return plan(found, target, Decoder(table, policy), State(alone=True), Ports())
 
 
@@ -61,6 +63,37 @@ def test_json_is_refused_since_rows_are_found_by_it() -> None:
         planned(None, "ignore", table)
     assert "MODIFY COLUMN `j` String" in (refused.value.hint or "")
     assert planned(None, "ignore", table, key=1).inserts
+
+
+DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "optional": True}
+
+
+@pytest.mark.parametrize(
+    ("noted", "kind", "now", "stops"),
+    [
+        ("int64", "Nullable(Int64)", {"type": "int32", "optional": True}, True),
+        ("int32", "Nullable(Int64)", {"type": "int64", "optional": True}, False),
+        ("string", "Nullable(String)", {"type": "int64", "optional": True}, True),
+        ("float64", "Nullable(Float64)", {"type": "float", "optional": True}, True),
+        (
+            'bytes org.apache.kafka.connect.data.Decimal {"parameters":{"scale":"4","connect.decimal.precision":"10"}}',
+            "Nullable(Decimal(10, 4))",
+            {**DECIMAL, "parameters": {"scale": "2", "connect.decimal.precision": "10"}},
+            True,
+        ),
+    ],
+)
+def test_a_type_that_becomes_smaller_stops_the_stream(noted: str, kind: str, now: dict[str, Any], stops: bool) -> None:
+    table = replace(WITH, columns=(Column("n", kind, comment=f"debezium: {noted}"), *TABLE.columns))
+    value = "BQ==" if now["type"] == "bytes" else 5
+    if not stops:
+        assert planned(now, "add_columns", table, value=value).inserts
+        return
+    with pytest.raises(StreamFailed, match=r"column 'n' as .*smaller than before") as stopped:
+        planned(now, "add_columns", table, value=value)
+    assert "new snapshot" in (stopped.value.hint or "")
+    with_key = planned(now, "add_columns", table, key=1, value=value)
+    assert with_key.inserts or with_key.barrier is not None
 
 
 NOW = {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "optional": False, "default": 0}
