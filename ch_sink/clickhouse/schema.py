@@ -20,12 +20,12 @@ from ch_sink.table.detect import DEFAULTS_SQL, DETECT_SQL, NO_UUID, assemble, de
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type
-from ch_sink.types.arrow import arrow_type, carried
+from ch_sink.types.arrow import arrow_type, carried, integer_bounds
 from ch_sink.types.build import is_constant
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
-from ch_sink.types.sql import quote
+from ch_sink.types.sql import literal, quote
 
 _TOKEN = "insert_deduplication_token"
 _REQUIRED: Mapping[str, str | int] = {
@@ -149,7 +149,9 @@ def _added(client: Client, table: TargetTable, added: Sequence[tuple[str, str]])
                 f"columns.add.{name}: {text} is not a constant", hint="Write text in single quotes, as in \"'eu'\"."
             )
         if column is not None and column.insertable:
-            wanted.append((name, _cast(text, column.type), arrow_type(column.type)))
+            whole = integer_bounds(parse_type(column.type).bare) is not None  # CAST would wrap one that does not fit
+            exact = f"accurateCast({text}, {literal(column.type)})" if whole else text
+            wanted.append((name, _cast(exact, column.type), arrow_type(column.type)))
     yield from _constants(client, wanted, f"compute columns.add for {table.qualified}")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ch_sink.clickhouse import Client, detect
-from ch_sink.errors import ConfigError, TableError
+from ch_sink.errors import ClickHouseError, ConfigError, TableError
 from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.table.spec import chosen_schema
 from ch_sink.trust.one_key import erased
@@ -143,6 +143,9 @@ def test_a_table_that_does_not_fit_the_choice_is_refused(client: Client, databas
     for text in ("eu", "now()", "id", "'a"):
         with pytest.raises(ConfigError, match=r"columns.add.tenant: .* is not a constant"):
             detect(client, database, "t", replace(POLICY, columns=ColumnPolicy(add=(("tenant", text),))))
+    for text in ("18446744073709551615", "1.5", "'a'"):
+        with pytest.raises(ClickHouseError, match=r"columns.add for .*"):
+            detect(client, database, "t", replace(POLICY, columns=ColumnPolicy(add=(("id", text),))))
     chosen = ColumnPolicy(exclude=("secret",), rename=(("phone", "nr"),), add=(("tenant", "'e''u'"), ("none", "1")))
     found = detect(client, database, "t", replace(POLICY, columns=chosen))
     assert [(name, value.as_py()) for name, value in found.added] == [("tenant", b"e'u")]
