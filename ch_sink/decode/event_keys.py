@@ -134,7 +134,7 @@ def _refuse_others(part: Part) -> None:
     rows = ~np.isin(part.op, (Op.DELETE, Op.TRUNCATE))
     for name, key in (part.key or {}).items():
         image = part.after.get(name)
-        if image is None:
+        if image is None or pa.types.is_nested(key.type):
             continue
         hidden = part.absent.get(name, ~rows) | part.unavailable.get(name, ~rows)
         other = rows & ~hidden & ~pc.fill_null(pc.equal(image, key), False).to_numpy(zero_copy_only=False)

@@ -26,8 +26,7 @@ from ch_sink.model.change import ReadAs, both_readings
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter, Encoding, converter, expect_key, read_as
-from ch_sink.types.chtype import parse_type
-from ch_sink.types.column import Column
+from ch_sink.types.column import PLAIN, Column, reading
 from ch_sink.types.connect import Field, SourceType, of_system
 from ch_sink.types.converter import nullable
 
@@ -127,7 +126,9 @@ class KeyLayouts:
         name = self._primitive_name()
         made = self._converter(declared, self.column(name))
         decode = msgspec.json.Decoder(nullable(made.wire), float_hook=Decimal).decode
-        raw_text = made.arrow == pa.binary() and declared is None
+        noted = self.column(name).stated
+        texts = noted is None or noted.kind in ("string", "bytes")
+        raw_text = made.arrow == pa.binary() and declared is None and texts
         how = self._how(declared, name)
         return _Layout(decode, (ColumnReader(name, made),), None, raw_text=raw_text, read_as={name: how} if how else {})
 
@@ -175,28 +176,16 @@ class KeyLayouts:
         )
 
 
-_TEXTS = frozenset(("String", "FixedString"))
-_AMBIGUOUS = _TEXTS | frozenset("Decimal Date Date32 DateTime DateTime64 Time Time64".split())
-"""Columns whose values depend on the stated type: a number may count days or milliseconds, a text may be base64."""
-
-
 def _read_as(stated: SourceType | None, column: Column) -> str:
     """As what values of a column are read: ``plain``, as they look, or a type as column comments state it.
 
-    Empty if values of every type that the column takes are the same.
+    Empty if values of every type that the column takes are the same: see `ch_sink.types.column.reading`.
     """
-    kind = parse_type(column.type).bare.name
-    if kind not in _AMBIGUOUS and not (stated is not None and stated.name and stated.kind.startswith("int")):
-        return ""
     if stated is None:
-        return "plain"
-    bare = not stated.name and stated.kind != "bytes"
-    if kind in _TEXTS and (bare or stated.kind == "string"):
-        return "plain"
-    if kind == "Decimal" and bare:
-        return ""
-    scale = tuple(p for p in stated.parameters if p[0] == "scale")
-    return SourceType(stated.kind, stated.name, scale).to_note()
+        return PLAIN if reading(PLAIN, column) else ""
+    scale = tuple(p for p in stated.parameters if p[0] in ("scale", "length"))
+    how = SourceType(stated.kind, stated.name, scale).to_note()
+    return how if reading(how, column) else ""
 
 
 def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:

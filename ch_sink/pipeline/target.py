@@ -16,6 +16,7 @@ from ch_sink.table.checks import expect_key
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.partition import partition_groups
 from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import PLAIN, reading
 from ch_sink.types.sql import columns_in, literal, quote
 
 
@@ -84,21 +85,24 @@ class Target:
     def expect_same_keys(self, before: ReadAs, now: ReadAs, offset: int) -> None:
         """Raises StreamFailed if keys state other types than before, by which their values are read otherwise."""
         for name, ways in both_readings(before, now).items():
-            if len(ways) == 1 or name not in now:
+            column = self.table.column(self.policy.columns.target(name))
+            if column is None or name not in now or len({reading(how, column) for how in ways}) == 1:
                 continue
-            *others, stated = [how for how in ways if how != "plain"]
+            *others, stated = [how for how in ways if how != PLAIN]
             hint = "let a new snapshot fill another table, under a new stream name with start: latest."
-            if not others:  # with the comment, keys that do not state it are read by it too
-                comment = f"{quote(name)} {literal(f'debezium: {stated}')}"
+            if not others and not self.policy.columns.source:
+                # With the comment, keys that do not state it are read by it too.
+                own = column.comment.partition("debezium: ")[0]
+                comment = f"{quote(column.name)} {literal(f'{own}debezium: {stated}')}"
                 hint = (
-                    f"if keys that state no type are {stated.split()[-1]} too, state it for all: ALTER TABLE "
-                    f"{self.table.qualified} COMMENT COLUMN {comment}, and fill the table again with "
-                    f"`ch_sink resync CONFIG --against source --apply`. Else {hint}"
+                    f"if keys that state no type are {stated.partition(' {')[0].split()[-1]} too, state it for all: "
+                    f"ALTER TABLE {self.table.qualified} COMMENT COLUMN {comment}, and fill the table again with "
+                    f"`ch_sink resync CONFIG --against {'topic' if self.appends else 'source'} --apply`. Else {hint}"
                 )
+            shown = " and ".join("text or none" if how == PLAIN else how.partition(" {")[0] for how in ways)
             raise StreamFailed(
-                f"the keys behind offset {offset}, or earlier ones, state another type of {name!r} ("
-                f"{' and '.join('text or none' if how == 'plain' else how for how in ways)}): it is read as another "
-                f"value, and changes would not find the rows that {self.table.qualified} has",
+                f"the keys behind offset {offset}, or earlier ones, state another type of {name!r} ({shown}): it is "
+                f"read as another value, and changes would not find the rows that {self.table.qualified} has",
                 hint=hint[0].upper() + hint[1:],
             )
 

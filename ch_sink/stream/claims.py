@@ -18,6 +18,7 @@ from ch_sink.ports import Claim, Execution, Ledger, TableRefilled, Terms
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import same_values
+from ch_sink.types.sql import columns_in
 
 # Claims that this process holds: several streams may run in one process.
 _held: set[tuple[str, str]] = set()
@@ -276,9 +277,13 @@ def _expect_same_types(
 ) -> None:
     """Raises StreamFailed if a column that decides where rows are stored holds other values now, as after an ALTER."""
     clamped = by_all and policy.values.out_of_range != "fail"  # keys never are
+    names = {column.name for column in table.columns}
+    places = [*(e for e in table.sorting_key if e not in names), table.partition_key or "tuple()"]
+    computed = {name for expression in places for name in columns_in(expression, names)}  # by its zone, for instance
     for column in table.source_columns:
         was = before.get(column.name, column.type)
-        if column.name in deciding and not same_values(was, column.type, clamped=clamped):
+        same = was == column.type if column.name in computed else same_values(was, column.type, clamped=clamped)
+        if column.name in deciding and not same:
             fill = _fill(table, policy)
             raise StreamFailed(
                 f"stream {stream!r} has stored rows of {table.qualified} with {column.name!r} as {was}, and the column "

@@ -21,6 +21,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import FinishedRange, Request, TableRefilled, TopicFacts
 from ch_sink.ports.ledger import RecordedState, StreamStates
+from ch_sink.stream.claims import types_of
 from ch_sink.stream.rollback import is_entered, marked
 from ch_sink.stream.standing import has_job, standing
 from ch_sink.table.model import TargetTable
@@ -138,8 +139,10 @@ class Exchange:
         successor.unmark(subject.table.qualified, comment)
 
     def _enter(self) -> None:
-        ledger = self.refill.subject.ledger
-        ledger.restate(self.refill.subject.settings.terms())
+        subject = self.refill.subject
+        ledger, policy = subject.ledger, subject.settings.policy
+        filled = detect(subject.client, subject.table.database, subject.table.name, policy)
+        ledger.restate(subject.settings.terms(filled.uuid, types_of(filled, policy)))
         ledger.record(*([self.topic] if self.topic is not None else []), *self.facts)
         ledger.results(self.results)
         for partition, offsets in self.resolved.items():

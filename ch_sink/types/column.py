@@ -237,6 +237,33 @@ _UNITS = ("io.debezium.time.", "org.apache.kafka.connect.data.")
 _NO_UNIT = frozenset(("Decimal", "Year"))
 
 
+PLAIN = "plain"
+_TEXTS = frozenset(("String", "FixedString"))
+_MOMENTS = frozenset("Date Date32 DateTime DateTime64 Time Time64".split())
+_DIGITS = {"Timestamp": 3, "Time": 3, "MicroTimestamp": 6, "MicroTime": 6}
+
+
+def reading(how: str, column: Column) -> str:
+    """What values of a column come to if read so; two ways of one answer give the same values.
+
+    ``how``: ``plain``, as they look, or a type as column comments state it. Empty for a way that every other agrees
+    with: numbers are themselves in a column of numbers.
+    """
+    target = parse_type(column.type).bare
+    source = None if how == PLAIN else SourceType.from_comment(f"debezium: {how}")
+    if target.name in _TEXTS:
+        if source is None or source.kind == "string" or (source.kind.startswith("int") and not source.name):
+            return PLAIN
+        return unit(source) or how
+    if target.name in _MOMENTS:
+        if source is None or not source.name:
+            return how
+        return f"stated to {_DIGITS.get(unit(source), 9)} digits"
+    if target.name == "Decimal":
+        return how if source is None else "stated" if source.name or source.kind == "bytes" else ""
+    return unit(source) if source is not None and source.kind.startswith("int") else ""
+
+
 def natural(source: SourceType) -> ChType:
     """The type of the column that ``init`` creates for a source that is never null."""
     return parse_type(clickhouse_type(replace(source, optional=False))).bare

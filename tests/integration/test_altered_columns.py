@@ -87,6 +87,15 @@ def test_a_resync_that_is_killed_leaves_the_stream_stopped(
             it.read_all()
 
 
+def test_a_table_that_is_altered_right_after_a_resync_stops_its_stream(client: Client, database: str) -> None:
+    it = alone(client, database, "Nullable(Float32)")
+    it.read_all()
+    resynced(it.refill, apply=True, against="topic")
+    client.command(f"ALTER TABLE {database}.t MODIFY COLUMN v Nullable(Float64)")
+    with pytest.raises(StreamFailed, match="with 'v' as "):
+        it.read_all()
+
+
 def test_init_leaves_columns_of_such_rows_as_they_are_and_says_how_to_change_them(
     client: Client, database: str
 ) -> None:

@@ -210,6 +210,15 @@ def test_a_bare_key_that_is_not_its_rows_is_a_bad_record(key: bytes, own: str) -
     assert [r["id"] for r in listed(batch.key)] == [b"a", b"b"]
 
 
+def test_a_bare_number_is_read_as_the_column_s_comment_says() -> None:
+    kind = Column("id", "String", comment="debezium: int64 io.debezium.time.Timestamp")
+    decoder = Decoder(replacing((kind,), ("id",)), policy_of(key_columns=("id",)))
+    chunk = records((b"1700000000000", event("c", {"id": 1_700_000_000_000})))
+    batch = decoder.decode(chunk, decoder.learn(chunk))
+    assert not batch.bad
+    assert listed(batch.key) == [{"id": b"2023-11-14 22:13:20"}]
+
+
 def test_a_key_called_null_is_that_of_its_row() -> None:
     found = replacing((Column("id", "String"),), ("id",))
     decoder = Decoder(found, policy_of(key_columns=("id",)))

@@ -206,6 +206,24 @@ def test_a_column_may_be_altered_to_a_type_of_the_same_values() -> None:
     altered(APPEND, "Int32", "Int64", ("v",), out_of_range="clamp")
 
 
+@pytest.mark.parametrize("places", [{"partition_key": "toDate(ts)"}, {"sorting_key": ("toDate(ts)", "id")}])
+def test_a_column_that_places_rows_by_an_expression_keeps_its_zone(places: dict[str, Any]) -> None:
+    def there(zone: str, **more: Any) -> TargetTable:
+        columns = (Column("id", "Int64"), Column("ts", f"DateTime64(3, '{zone}')"))
+        return TargetTable("d", "t", REPLACING, columns, **{"sorting_key": ("ts", "id"), **more})
+
+    def opened(**more: Any) -> None:
+        was, now = there("UTC", **more), there("Asia/Tokyo", **more)
+        was, now = (replace(t, place_columns=frozenset(("id", "ts"))) for t in (was, now))
+        ledger = before(key=("id", "ts"))
+        ledger.claim("second", Terms(types=types_of(was, Policy())))
+        expect_same_terms("s", ledger, now, Policy())
+
+    opened()
+    with pytest.raises(StreamFailed, match=r"'ts' as DateTime64\(3, 'UTC'\), and the column is .*Tokyo"):
+        opened(**places)
+
+
 def test_a_filled_table_and_a_new_column_have_no_earlier_type() -> None:
     ledger = before(key=())
     there = table(APPEND)
