@@ -3,7 +3,6 @@
 Which columns the key of a topic has is learned from the first record that shows them.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from ch_sink.decode.avro.columns import holds_documents
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.event_form import changes_no_row, connector_in
 from ch_sink.decode.framing import Envelopes, Framed
-from ch_sink.decode.key_layouts import KeyLayouts
+from ch_sink.decode.key_layouts import REMEDY, KeyLayouts, is_struct_text, reason
 from ch_sink.decode.mongodb.columns import DocumentKeys, is_document_event, key_column_name
 from ch_sink.decode.mongodb.events import take_key
 from ch_sink.decode.native.library import Joined, library
@@ -375,31 +374,3 @@ class KeyLearner:
         """Whether a value is of a kind that changes no row: transaction metadata, a signal, a message, …"""
         found: Any = unless_bad(None, lambda: msgspec.json.decode(as_json(*self._values.exact(value))))
         return changes_no_row(found, self._names, self._policy.events.fields_prefix)
-
-
-_STRUCT_TEXT = re.compile(rb"(Struct)?\{.*\}", re.DOTALL)
-REMEDY = (
-    "Set key.converter to org.apache.kafka.connect.json.JsonConverter (or Avro's) at the connector and take a "
-    "new snapshot into a new topic. If the key is one column, an ExtractField$Key transformation before "
-    "StringConverter works too: then name the column with key_columns."
-)
-
-
-def is_struct_text(key: bytes) -> bool:
-    """Whether a key is the text that Java prints for a struct or map, such as ``Struct{id=1}``."""
-    if _STRUCT_TEXT.fullmatch(key) is None:
-        return False
-    try:
-        msgspec.json.decode(key)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        return True
-    return False
-
-
-def reason(topic: str, key: bytes) -> str:
-    """Why a topic with such a key cannot be read."""
-    text = key.decode(errors="replace")[:80]
-    return (
-        f"the keys of topic {topic} are text such as {text!r}: StringConverter wrote the key's struct as text, and no "
-        "column can be read from it"
-    )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ch_sink.config import Config
-from ch_sink.decode.event_keys import REMEDY, is_struct_text, reason
+from ch_sink.decode.key_layouts import REMEDY, is_struct_text, reason
 from ch_sink.discovery.sample_rows import RowEvent, decoded, framed_payloads, row_events, row_pairs
 from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records

@@ -8,10 +8,9 @@ import msgspec
 
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.event_form import DELETED, Form, Forms, changes_no_row, skipped_kind
-from ch_sink.decode.event_keys import is_struct_text
 from ch_sink.decode.framing import Envelopes, Framed
 from ch_sink.decode.json.flat_layout import Added, flat_connector
-from ch_sink.decode.key_layouts import as_written
+from ch_sink.decode.key_layouts import as_written, is_struct_text
 from ch_sink.decode.unknown_columns import literal_type
 from ch_sink.errors import DecodeError
 from ch_sink.model.change import Records
