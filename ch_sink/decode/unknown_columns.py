@@ -75,9 +75,7 @@ def _outgrown(table: TargetTable, column: Column, source: SourceType) -> Unknown
 def _narrowed(column: Column, source: SourceType) -> bool:
     """Whether values of the type that the comment states may not be ones of the present type."""
     noted = column.stated
-    if noted is None or (noted.name and not source.name and noted.kind == source.kind):
-        return False
-    return not held(natural(noted), natural(source))
+    return noted is not None and not noted.names(source) and not held(natural(noted), natural(source))
 
 
 def _retyped(
@@ -86,9 +84,8 @@ def _retyped(
     """``type``: neither the column nor a wider one is for the present type. ``refine``: only the wider one is, and the
     column would round values. None: it holds them, or what it does not hold is out of its range.
     """
-    bare = noted.name and not now.name and noted.kind == now.kind
-    if bare and SourceType.from_comment(column.comment) is not None:
-        return None  # the comment says more of a plain integer or text than the schema does, and decides
+    if noted.names(now) and SourceType.from_comment(column.comment) is not None:
+        return None  # the comment decides
     known = {name for name, _ in now.parameters}
     samples = tuple((n, v) for n, v in noted.parameters if n.startswith("ch_sink.") and n not in known)
     target, was = parse_type(column.type).bare, natural(noted)

@@ -62,8 +62,8 @@ def _resolved(
 ) -> tuple[SourceType | None, bool]:
     """The type by which values are read, None if that is inferred, and whether they are bytes in a text's form."""
     found = source or noted
-    if source is not None and noted is not None and noted.name and not source.name and noted.kind == source.kind:
-        found = noted  # the comment says more of a plain integer or text than the schema does
+    if source is not None and noted is not None and noted.names(source):
+        found = noted
     if found is not None and noted is not None and WIDE in noted.parameters and WIDE not in found.parameters:
         # Only the table knows that its column was made wide.
         found = replace(found, parameters=(*found.parameters, WIDE))

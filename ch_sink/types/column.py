@@ -372,7 +372,7 @@ def _as_values(tree: ChType) -> ChType:
 def one_to_one(source: SourceType, column: Column) -> bool:
     """Whether values that differ never become one in the column, as a key needs: see `kept_apart`."""
     stated = column.stated
-    if stated is not None and stated.name and not source.name and stated.kind == source.kind:
+    if stated is not None and stated.names(source):
         source = stated  # as values are read
     return kept_apart(natural(source), parse_type(column.type).bare, text=source.kind != "bytes")
 

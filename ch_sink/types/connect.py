@@ -78,6 +78,10 @@ class SourceType:
             words.append(json.dumps(schema, separators=(",", ":"), ensure_ascii=False))
         return " ".join(words)
 
+    def names(self, other: "SourceType") -> bool:
+        """Whether this is the other type with a name that it lacks: a comment may say more than a schema does."""
+        return bool(self.name) and not other.name and self.kind == other.kind
+
     @staticmethod
     def from_comment(text: str) -> "SourceType | None":
         """The type that a column comment states, None if it states none that can be read.
