@@ -120,7 +120,7 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
 
 def _found_by_all(config: Config, client: Client | None, existing: TargetTable, schema: RowSchema) -> bool:
     """Whether the table has rows that are found by all of their values: its columns may not change under them."""
-    if client is None or existing.engine.family is not Family.MERGE_TREE or key_columns(config, schema, existing):
+    if client is None or not existing.finds_by_all(key_columns(config, schema, existing)):
         return False
     try:
         return has_rows(client, existing)

@@ -58,7 +58,7 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
     """
     evolve, table = target.policy.changes.evolve, target.table
     _refuse_reserved([c for c in batch.unknown if c.change == "reserved"], table, evolve)
-    alone = target.appends and not key
+    alone = table.finds_by_all(key)
     _refuse_retyped(batch.unknown, table, evolve, alone=alone)
     # A column that only became wider needs no action while its values fit; records with values that do not are bad.
     acted_on = ("add", "null", "widen", "refine") if evolve == "add_columns" else ("add", "null")

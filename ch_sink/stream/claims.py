@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
@@ -158,16 +158,11 @@ def _alive_without_proc(pid: int) -> str:
     return "?"
 
 
-def _found_by_all(table: TargetTable, key: Collection[str]) -> bool:
-    """Whether rows are found by all of their values: no key is known, and only such a table may have none."""
-    return not key and table.engine.family is Family.MERGE_TREE
-
-
 def _deciding(table: TargetTable, policy: Policy, key: Collection[str] = ()) -> frozenset[str]:
     """The columns by whose values stored rows are found again. ``key``: the source's names, if they are known."""
     chosen = policy.columns
     found = frozenset((*map(chosen.target, key), *table.added_key(chosen), *chosen.source))
-    if _found_by_all(table, key):
+    if table.finds_by_all(key):
         return found | {c.name for c in table.columns}
     # A history finds rows by the key alone.
     return found if table.engine.family is Family.MERGE_TREE else found | table.deciding_columns(())
@@ -209,12 +204,13 @@ def expect_same_terms(
     empty = {name for name in changed if was.get(name) == LEFT_OUT and f"column {name}" not in was.values()}
     of_documents = {name for name in changed if name == IDS or was.get(name, "").startswith("field ")}
     key = frozenset(name for t in totals for name in State.from_json(t.state).profile.key_columns)
-    by_all = _found_by_all(table, key)
+    by_all = table.finds_by_all(key)
     deciding = _deciding(table, policy, key) | (changed if by_all else frozenset())
+    stored = _Stored(stream, table, policy, deciding, by_all)
     if totals:
-        _expect_same_readings(stream, dict(terms.readings), policy, table, deciding, by_all=by_all)
+        stored.expect_same_readings(dict(terms.readings))
     if any(t.counts.rows for t in totals) or ledger.facts(TableRefilled):
-        _expect_same_types(stream, dict(terms.types), policy, table, deciding, by_all=by_all)
+        stored.expect_same_types(dict(terms.types))
     changed = (changed & deciding) | of_documents
     if not (changed or empty) or not totals:
         return last
@@ -228,7 +224,7 @@ def expect_same_terms(
     raise StreamFailed(
         f"stream {stream!r} has stored rows of {table.qualified} with {before} in the column {name!r}, which would be "
         f"filled with {after} now: {missed}",
-        hint=f"Take the change of `{'document' if of_documents else 'columns'}` back, or {_fill(table, policy)}.",
+        hint=f"Take the change of `{'document' if of_documents else 'columns'}` back, or {stored.fill}.",
     )
 
 
@@ -240,61 +236,57 @@ _READ_BY = {
 """Setting → the types of columns whose values it concerns; others concern those of any type."""
 
 
-def _expect_same_readings(
-    stream: str,
-    before: Mapping[str, str],
-    policy: Policy,
-    table: TargetTable,
-    deciding: Collection[str],
-    *,
-    by_all: bool,
-) -> None:
-    """Raises StreamFailed if values of columns that decide where rows are stored would be read as others now."""
-    now = dict(policy.readings())
-    for name in sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n)):
-        kinds = _READ_BY.get(name)
-        if kinds is None and name != IGNORED and not by_all:
-            continue  # stored rows are found by their keys, which are never clamped
-        found = [c for c in table.source_columns if c.name in deciding]
-        concerned = [c.name for c in found if kinds is None or parse_type(c.type).bare.name in kinds]
-        if concerned:
-            raise StreamFailed(
-                f"stream {stream!r} has stored rows of {table.qualified} under {name}: "
-                f"{before.get(name, 'its default')}, and it is {now.get(name, 'its default')} now: {concerned[0]!r} "
-                "may be read as another value, and later changes would not find these rows",
-                hint=f"Take the change of `{name}` back, or {_fill(table, policy)}.",
-            )
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The stored rows of a stream."""
 
+    stream: str
+    table: TargetTable
+    policy: Policy
+    deciding: Collection[str]
+    """The columns by whose values they are found again."""
+    by_all: bool
+    """Whether these are all columns."""
 
-def _expect_same_types(
-    stream: str,
-    before: Mapping[str, str],
-    policy: Policy,
-    table: TargetTable,
-    deciding: Collection[str],
-    *,
-    by_all: bool,
-) -> None:
-    """Raises StreamFailed if a column that decides where rows are stored holds other values now, as after an ALTER."""
-    clamped = by_all and policy.values.out_of_range != "fail"  # keys never are
-    names = {column.name for column in table.columns}
-    places = [*(e for e in table.sorting_key if e not in names), table.partition_key or "tuple()"]
-    computed = {name for expression in places for name in columns_in(expression, names)}  # by its zone, for instance
-    for column in table.source_columns:
-        was = before.get(column.name, column.type)
-        same = was == column.type if column.name in computed else same_values(was, column.type, clamped=clamped)
-        if column.name in deciding and not same:
-            fill = _fill(table, policy)
-            raise StreamFailed(
-                f"stream {stream!r} has stored rows of {table.qualified} with {column.name!r} as {was}, and the column "
-                f"is {column.type} now: later changes may state other values there, and would not find these rows",
-                hint=f"{fill[0].upper()}{fill[1:]}.",
-            )
+    def expect_same_readings(self, before: Mapping[str, str]) -> None:
+        """Raises StreamFailed if values of deciding columns would be read as others now."""
+        now = dict(self.policy.readings())
+        for name in sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n)):
+            kinds = _READ_BY.get(name)
+            if kinds is None and name != IGNORED and not self.by_all:
+                continue  # stored rows are found by their keys, which are never clamped
+            found = [c for c in self.table.source_columns if c.name in self.deciding]
+            concerned = [c.name for c in found if kinds is None or parse_type(c.type).bare.name in kinds]
+            if concerned:
+                raise StreamFailed(
+                    f"stream {self.stream!r} has stored rows of {self.table.qualified} under {name}: "
+                    f"{before.get(name, 'its default')}, and it is {now.get(name, 'its default')} now: "
+                    f"{concerned[0]!r} may be read as another value, and later changes would not find these rows",
+                    hint=f"Take the change of `{name}` back, or {self.fill}.",
+                )
 
+    def expect_same_types(self, before: Mapping[str, str]) -> None:
+        """Raises StreamFailed if a deciding column holds other values now, as after an ALTER."""
+        table, clamped = self.table, self.by_all and self.policy.values.out_of_range != "fail"  # keys never are
+        names = {column.name for column in table.columns}
+        places = [*(e for e in table.sorting_key if e not in names), table.partition_key or "tuple()"]
+        # By its time zone, for instance.
+        computed = {name for expression in places for name in columns_in(expression, names)}
+        for column in table.source_columns:
+            was = before.get(column.name, column.type)
+            same = was == column.type if column.name in computed else same_values(was, column.type, clamped=clamped)
+            if column.name in self.deciding and not same:
+                raise StreamFailed(
+                    f"stream {self.stream!r} has stored rows of {table.qualified} with {column.name!r} as {was}, and "
+                    f"the column is {column.type} now: later changes may state other values there, and would not find "
+                    "these rows",
+                    hint=f"{self.fill[0].upper()}{self.fill[1:]}.",
+                )
 
-def _fill(table: TargetTable, policy: Policy) -> str:
-    """What an operator does so that all rows are stored as the configuration says."""
-    if policy.columns.source:
-        return "use another table, and another `stream`"
-    against = "--against topic " if table.engine.family is Family.MERGE_TREE else ""
-    return f"fill the table again with `ch_sink resync CONFIG {against}--apply`"
+    @property
+    def fill(self) -> str:
+        """What an operator does so that all rows are stored as the configuration says."""
+        if self.policy.columns.source:
+            return "use another table, and another `stream`"
+        against = "--against topic " if self.table.engine.family is Family.MERGE_TREE else ""
+        return f"fill the table again with `ch_sink resync CONFIG {against}--apply`"

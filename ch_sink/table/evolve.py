@@ -26,8 +26,7 @@ REFILL_ALONE = "fill the table again with `ch_sink resync CONFIG --against topic
 
 def refilled(table: TargetTable, key: Collection[str]) -> list[str]:
     """What follows an ALTER of columns, for a person."""
-    alone = not key and table.engine.family is Family.MERGE_TREE
-    return [f"If it has rows, {REFILL_ALONE} then."] if alone else []
+    return [f"If it has rows, {REFILL_ALONE} then."] if table.finds_by_all(key) else []
 
 
 def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, keep: bool = False) -> list[str]:

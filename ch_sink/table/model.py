@@ -144,6 +144,10 @@ class TargetTable:
         """The sorting key as SQL: columns in quotes, expressions as they are."""
         return tuple(quote(e) if self.column(e) is not None else e for e in self.sorting_key)
 
+    def finds_by_all(self, key: Collection[str]) -> bool:
+        """Whether rows are found by all of their values: they have no key, as only a table that grows can serve."""
+        return not key and self.engine.family is Family.MERGE_TREE
+
     def deciding_columns(self, key: Collection[str], places: frozenset[str] | None = None) -> frozenset[str]:
         """The columns outside the key whose values decide where the table keeps a row, or those of such columns.
 
