@@ -89,7 +89,7 @@ class Forms:
         """By a schemaless object's text; the reader of envelopes reports text that cannot be read."""
         try:
             return self.of_names(_names.decode(payload))
-        except (msgspec.DecodeError, ValueError, RecursionError):
+        except UNREADABLE:
             return Form.ENVELOPE
 
 
@@ -108,7 +108,7 @@ def classify(op: str, payload: bytes) -> Skipped:
         raise DecodeError(f"unknown operation {shown(op)}", hint="known are c, r, u, d, t and m")
     try:
         found = msgspec.json.decode(payload)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise DecodeError(f"not JSON: {error}") from error
     return classify_document(found)
 
@@ -171,7 +171,7 @@ def is_signal(payload: bytes, prefix: str) -> bool:
     """
     try:
         return names_signal(msgspec.json.decode(payload), prefix)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except UNREADABLE:
         return False
 
 

@@ -53,7 +53,7 @@ class _Layout:
     programs: Programs | None = None
     """Scan the keys, if they are structs."""
     read_as: Mapping[str, str] = field(default_factory=dict)
-    """See `_read_as`."""
+    """See `KeyLayouts._how`."""
 
 
 class KeyLayouts:
@@ -66,7 +66,7 @@ class KeyLayouts:
         self._struct = lru_cache(_KEPT)(self._struct_layout)
         self._primitive = lru_cache(_KEPT)(self._primitive_layout)
         self.read_as: ReadAs = {}
-        """Of the keys that were read, where it matters (see `_read_as`); to be replaced by its reader."""
+        """Of the keys that were read, where it matters (see `_how`); to be replaced by its reader."""
 
     def read(self, framed: Framed, payloads: list[bytes], connector: str) -> NamedColumns:
         """The key columns of keys of one framing. Raises DecodeError if one cannot be read.
@@ -134,10 +134,19 @@ class KeyLayouts:
         return _Layout(decode, (ColumnReader(name, made),), None, raw_text=raw_text, read_as={name: how} if how else {})
 
     def _how(self, declared: SourceType | None, name: str) -> str:
-        return _read_as(read_as(declared, self.column(name), self._policy.values), self.column(name))
+        """As what a column's values are read: ``plain``, as they look, or a type as column comments state it.
+
+        Empty if values of every type that the column takes are the same: see `ch_sink.types.column.reading`.
+        """
+        column, how = self.column(name), PLAIN
+        stated = read_as(declared, column, self._policy.values)
+        if stated is not None:
+            scale = tuple(p for p in stated.parameters if p[0] in ("scale", "length"))
+            how = SourceType(stated.kind, stated.name, scale).to_note()
+        return how if reading(how, column) else ""
 
     def _avro_layout(self, framed: Framed) -> tuple[list[AvroColumn], bool, dict[str, str]]:
-        """The columns of Avro's keys of a schema, whether each key is one value, and `_read_as` of the columns."""
+        """The columns of Avro's keys of a schema, whether each key is one value, and `_how` of the columns."""
         assert framed.schema is not None
         primitive = framed.schema.kind != "struct"
         found: Mapping[str, tuple[str, SourceType]]
@@ -175,18 +184,6 @@ class KeyLayouts:
             "the key is a single value, and the table's sorting key does not show which column it is",
             hint="name the column in key_columns",
         )
-
-
-def _read_as(stated: SourceType | None, column: Column) -> str:
-    """As what values of a column are read: ``plain``, as they look, or a type as column comments state it.
-
-    Empty if values of every type that the column takes are the same: see `ch_sink.types.column.reading`.
-    """
-    if stated is None:
-        return PLAIN if reading(PLAIN, column) else ""
-    scale = tuple(p for p in stated.parameters if p[0] in ("scale", "length"))
-    how = SourceType(stated.kind, stated.name, scale).to_note()
-    return how if reading(how, column) else ""
 
 
 def _read_json(layout: _Layout, payloads: list[bytes]) -> NamedColumns:
@@ -307,7 +304,7 @@ def is_struct_text(key: bytes) -> bool:
         return False
     try:
         msgspec.json.decode(key)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except UNREADABLE:
         return True
     return False
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ch_sink.decode.mongodb.events import is_document_source
-from ch_sink.model.change import ChangeBatch, Op, Records, event_range, head
+from ch_sink.model.change import ChangeBatch, Op, Records, both_readings, event_range, head
 from ch_sink.order import Earlier, Rules, Sequenced, State, sequence
 from ch_sink.order.sequence import by_offset, drop_loaded, drop_truncated, ordered
 from ch_sink.pipeline.barrier import (
@@ -51,8 +51,8 @@ def plan(
     barrier: Barrier | None = None
     first = int(records.offsets[0]) if len(records) else 0
     if known.assigned is None:
+        state = replace(state, key_read_as=both_readings(state.key_read_as, batch.key_read_as))
         target.expect_same_keys(state.key_read_as, batch.key_read_as, first)
-        state = state.met(key_read_as=batch.key_read_as)
         state, barrier = in_one_partition(batch, records, target, source, decoder, state)
         if barrier is not None:
             batch = head(batch, int(np.searchsorted(records.offsets, barrier.next_offset)), barrier.next_offset)

@@ -1,6 +1,6 @@
 """The target of a stream, prepared once: how its versions are laid out and what its engine requires."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.merge.resolved import Scope, System, version_column
-from ch_sink.model.change import ChangeBatch, ReadAs, both_readings
+from ch_sink.model.change import ChangeBatch, ReadAs
 from ch_sink.model.policy import Policy
 from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import STATED, Source
@@ -82,9 +82,12 @@ class Target:
         """Raises TableError if the table cannot keep rows of different keys apart. ``key``: the source's columns."""
         expect_key(self.table, self.stored_key(key))
 
-    def expect_same_keys(self, before: ReadAs, now: ReadAs, offset: int) -> None:
-        """Raises StreamFailed if keys state other types than before, by which their values are read otherwise."""
-        for name, ways in both_readings(before, now).items():
+    def expect_same_keys(self, so_far: ReadAs, now: Container[str], offset: int) -> None:
+        """Raises StreamFailed if keys state other types than before, by which their values are read otherwise.
+
+        ``so_far``: with those from the offset on; ``now``: the columns that these have.
+        """
+        for name, ways in so_far.items():
             column = self.table.column(self.policy.columns.target(name))
             if column is None or name not in now or len({reading(how, column) for how in ways}) == 1:
                 continue
@@ -135,7 +138,7 @@ class Target:
 
     def wants_before(self, key: tuple[str, ...]) -> bool:
         """Whether before images are needed: in tables without keys only they say which row is meant."""
-        return self.appends and not key
+        return self.table.finds_by_all(key)
 
     def strategy(self, source: Source | None) -> str:
         """The version strategy in force for this source."""
