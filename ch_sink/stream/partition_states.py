@@ -8,7 +8,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.change import Floor
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import expect_one_table
-from ch_sink.ports import Ledger, PartitionTotals, TableRefilled, TopicFacts, TruncateFloor
+from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
 
 log = logging.getLogger("ch_sink")
 
@@ -39,12 +39,11 @@ class States:
         """Of all sources."""
         for floor in self.truncates:
             self._common = self._common.with_floor(Floor(floor.epoch, floor.commit, floor.inner), floor.source)
-        for refill in ledger.facts(TableRefilled):
+        refills = ledger.facts(TableRefilled)
+        for refill in refills:
             if refill.topic_id == topic_id:
                 self._common = replace(self._common, loaded=max(self._common.loaded, refill.loaded))
-        totals = ledger.totals()
-        unfilled = self._since_filled(totals)
-        last = [State.from_json(t.state) if t in unfilled else State.from_json(t.state).filled() for t in totals]
+        last = self._last_states(refills)
         self._newest = self._least = 0
         """Of versions that are times: the highest one, and the one from which on they go on in every partition."""
         newest_epoch = max((state.base_epoch for state in last), default=0)
@@ -64,18 +63,20 @@ class States:
             self._record()
         self._orders = {(state.strategy, state.looks_up) for state in last}
 
-    def _since_filled(self, totals: Sequence[PartitionTotals]) -> Sequence[PartitionTotals]:
-        """Those of partitions that have gone on since the table was filled anew: its rows are as they read keys."""
-        refills: dict[tuple[str, int], int] = {}
-        for refill in self._ledger.facts(TableRefilled):
+    def _last_states(self, refills: Sequence[TableRefilled]) -> list[State]:
+        """The last states of all partitions. What was read before a refill says nothing of how rows are keyed now."""
+        filled: dict[tuple[str, int], int] = {}
+        for refill in refills:
             place = (refill.topic_id, refill.partition)
-            refills[place] = max(refills.get(place, 0), refill.offset)
-        if not refills:
-            return totals
-        filled, newest_first = {topic_id for topic_id, _ in refills}, self._ledger.topic_ids()
-        last = next((n for n, topic_id in enumerate(newest_first) if topic_id in filled), -1)
-        since = newest_first[: last + 1]
-        return [t for t in totals if t.topic_id in since and t.next_offset > refills.get((t.topic_id, t.partition), -1)]
+            filled[place] = max(filled.get(place, 0), refill.offset)
+        topics = self._ledger.topic_ids() if refills else []  # the newest first
+        last = next((n for n, topic_id in enumerate(topics) if any(topic_id == of for of, _ in filled)), -1)
+        states: list[State] = []
+        for total in self._ledger.totals():
+            state, begun = State.from_json(total.state), filled.get((total.topic_id, total.partition), -1)
+            since = not refills or (total.topic_id in topics[: last + 1] and total.next_offset > begun)
+            states.append(state if since else state.filled())
+        return states
 
     @property
     def partitions(self) -> int:
