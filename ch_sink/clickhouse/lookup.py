@@ -35,7 +35,9 @@ class ClickHouseLookup:
                     hint="Add the column, or set key_columns.",
                 )
         self._arrow = {c.name: kind for c in table.columns if (kind := _arrow(c.type)) is not None}
-        self._sql = _collapsing_sql(table, key_columns) if _collapses(table) else _newest_sql(table, key_columns)
+        self._sql = (
+            _collapsing_sql(table, key_columns) if table.engine.family.collapses else _newest_sql(table, key_columns)
+        )
         self._settings: dict[str, str | int] = {
             # Null is a key value like any other; without this setting, IN never matches it.
             "transform_null_in": 1,
@@ -113,10 +115,6 @@ def has_rows(client: Client, table: TargetTable, condition: str = "") -> bool:
     """Whether the table has a row that meets the condition, whatever readers see of it. Raises ClickHouseError."""
     sql = f"SELECT 1 AS one FROM {table.qualified} WHERE {condition or 1} LIMIT 1"
     return bool(client.rows(sql, of=table, doing=f"look into {table.qualified}"))
-
-
-def _collapses(table: TargetTable) -> bool:
-    return table.engine.family.collapses
 
 
 def _arrow(kind: str) -> pa.DataType | None:

@@ -38,16 +38,19 @@ def decoder_for(
     key: tuple[str, ...] = (),
 ) -> "Decoder | ChosenColumns":
     """The decoder of a stream; ``key``: see Decoder. Raises ConfigError for an unknown format."""
-    chosen = policy.columns != ColumnPolicy()
-    seen = source_view(table, policy.columns) if chosen else table
+    seen = _seen(table, policy)
     plain = Decoder(seen, policy, want_before=want_before, format=format, registry=registry, key=key)
-    return ChosenColumns(plain, table, policy, registry) if chosen else plain
+    return plain if seen is table else ChosenColumns(plain, table, policy, registry)
 
 
 def goes_on_with(profile: TopicProfile, table: TargetTable, policy: Policy) -> bool:
     """Whether the decoder of a stream reads on by this profile; else it learns anew what records show."""
-    seen = source_view(table, policy.columns) if policy.columns != ColumnPolicy() else table
-    return profile.choices == digest(seen, policy)
+    return profile.choices == digest(_seen(table, policy), policy)
+
+
+def _seen(table: TargetTable, policy: Policy) -> TargetTable:
+    """The table as the decoder sees it, itself where nothing is chosen."""
+    return source_view(table, policy.columns) if policy.columns != ColumnPolicy() else table
 
 
 class ChosenColumns:

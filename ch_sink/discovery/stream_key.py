@@ -17,6 +17,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.order import State
 from ch_sink.ports import SchemaRegistry
+from ch_sink.table.model import TargetTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,16 @@ class KeyRule:
         return shown[-1] if len(shown) > 1 else ()
 
 
-def recorded_key(config: Config, client: Client, topic_id: str) -> tuple[str, ...]:
+def recorded_key(config: Config, client: Client, topic_id: str, table: TargetTable | None = None) -> tuple[str, ...]:
     """The key by which the stream goes on reading the topic; empty if it is still to learn it, or cannot be asked.
 
-    Raises ChSinkError if the server does not answer.
+    ``table``: the stream's, if it was detected before. Raises ChSinkError if the server does not answer.
     """
     try:
-        policy = config.policy()
-        table = detect(client, config.clickhouse.database, config.clickhouse.table, policy)
+        policy, place = config.policy(), config.clickhouse
+        table = table or detect(client, place.database, place.table, policy)
         totals = [t for t in ledger_of(config, client).totals() if t.topic_id == topic_id]
-    except ChSinkError as error:  # there is no table or ledger yet
+    except ChSinkError as error:  # the table or the ledger does not exist yet
         if error.temporary:
             raise
         return ()

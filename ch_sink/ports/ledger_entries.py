@@ -43,11 +43,11 @@ class Terms:
     source_table: str = ""
     """The only source table whose records are taken, empty for all."""
     table: str = ""
-    """The server's UUID of the table; empty if it has none, or if a fill puts another one in its place."""
+    """The server's UUID of the table; empty if it has none."""
     readings: Origins = ()
     """As what values are read: `Policy.readings`."""
     types: Origins = ()
-    """Columns by whose values rows may be found again, each with its type; empty if a fill puts other ones there."""
+    """Columns by whose values rows may be found again, each with its type."""
 
 
 @dataclass(frozen=True, slots=True)

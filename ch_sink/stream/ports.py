@@ -31,8 +31,8 @@ class StreamSettings:
     ends_vary: bool = False
     """A range that was begun may be read again with another end, as the batches of a DataFrame say."""
 
-    def terms(self, table: str = "", types: Origins = ()) -> Terms:
-        """Under which rows are stored; ``table``: its UUID. Both are empty if a fill puts another one in its place."""
+    def terms(self, table: str, types: Origins) -> Terms:
+        """Under which rows are stored. ``table``: its UUID; ``types``: see `ch_sink.stream.claims.types_of`."""
         return Terms(self.policy.origins(), self.source_table, table, self.policy.readings(), types)
 
 

@@ -55,7 +55,7 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
     table = detect(client, place.database, place.table, policy)
     with topic_offsets(config) as offsets:
         topic = offsets.state(config.kafka.topic)
-    recorded = recorded_key(config, client, topic.topic_id)
+    recorded = recorded_key(config, client, topic.topic_id, table)
     seen = look_into(config, topic, server_facts(client).years, recorded)
     schema = schema_for(seen, table)
     key = key_columns(config, schema, table)
