@@ -18,7 +18,7 @@ from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError
 from ch_sink.kafka import KafkaSettings
 from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import Standing, StreamStatus, earlier_topics, partitions_of, worst_first
-from ch_sink.ports import Compared
+from ch_sink.ports import Compared, FinishedRange, Ledger, PartitionTotals
 from ch_sink.stream.standing import seen_from_outside
 
 
@@ -63,22 +63,35 @@ def statuses(configs: Sequence[Config], warn: Callable[[str], None]) -> list[Str
         found = states.read([config.stream_name for config in streams])
         standings |= {name: seen_from_outside(recorded) for name, recorded in found.items()}
         compared |= {name: recorded.compared for name, recorded in found.items()}
-    topics = topic_states(configs, warn)
+    ledgers = [ledger_of(config, client_of(config)) for config in configs]
     with ThreadPoolExecutor(min(_AT_ONCE, len(configs))) as pool:
+        # Before the broker is asked: a ledger that is missing is said at once, not once a broker has not answered.
+        stored = list(pool.map(lambda ledger: (ledger.totals(), ledger.history(1)), ledgers))
+        topics = topic_states(configs, warn)
         seen = pool.map(
-            lambda c: _status(c, topics.get(c.stream_name), standings[c.stream_name], compared[c.stream_name]), configs
+            lambda c, ledger, found: _status(
+                c, ledger, found, topics.get(c.stream_name), standings[c.stream_name], compared[c.stream_name]
+            ),
+            configs,
+            ledgers,
+            stored,
         )
         return worst_first(seen)
 
 
-def _status(config: Config, topic: TopicState | None, standing: Standing, compared: Compared | None) -> StreamStatus:
-    client = client_of(config)
-    ledger = ledger_of(config, client)
-    totals, last = ledger.totals(), ledger.history(1)
+def _status(
+    config: Config,
+    ledger: Ledger,
+    stored: tuple[list[PartitionTotals], list[FinishedRange]],
+    topic: TopicState | None,
+    standing: Standing,
+    compared: Compared | None,
+) -> StreamStatus:
+    totals, last = stored
     topic_id = topic.topic_id if topic is not None else last[0].topic_id if last else None
     letters: dict[str, int] = {}
     if topic_id is not None:
-        letters = dead_letters_of(config, client, topic_id).count()
+        letters = dead_letters_of(config, client_of(config), topic_id).count()
     newest = last[0] if last else None
     watermarks = None if topic is None else {p: (low, topic.high[p]) for p, low in topic.low.items()}
     progress = ledger.progress(topic_id) if topic_id is not None else {}
