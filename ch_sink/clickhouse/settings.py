@@ -265,6 +265,9 @@ PLAIN_MEANING: Mapping[str, str | int] = {
     "input_format_try_infer_dates": 0,
     "input_format_try_infer_datetimes": 0,
     "input_format_json_try_infer_numbers_from_strings": 0,
+    # A description has one row for each column.
+    "describe_include_subcolumns": 0,
+    "describe_include_virtual_columns": 0,
     # The driver reads names of types.
     "output_format_native_encode_types_in_binary_format": 0,
     # An INSERT … SELECT without a token is not refused.

@@ -66,6 +66,14 @@ def block(signs: list[int], **columns: pa.Array) -> pa.Table:
     return pa.table({**plain, **columns, "_sign": pa.array(signs, pa.int8())})
 
 
+def test_a_profile_may_describe_subcolumns(client: Client, database: str) -> None:
+    more = dict.fromkeys(("describe_include_subcolumns", "describe_include_virtual_columns"), "1")
+    user = Client(replace(client.settings, settings=tuple(more.items())))
+    with_rollup(user, table_of(client, database), choice(by=(("kind", "kind"),), sums=(("small", "small"),)))
+    assert client.rows(f"SELECT count() AS n FROM {database}.r_current") == [{"n": 0}]
+    user.close()
+
+
 def test_every_kind_of_value_is_summed_up_as_the_table_stores_it(client: Client, database: str) -> None:
     table = with_rollup(client, table_of(client, database), EVERYTHING)
     writer = ClickHouseWriter(client, table)
