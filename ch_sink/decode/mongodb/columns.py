@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from ctypes import CDLL
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,8 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ch_sink.decode.json.scanned import Programs, Refused
-from ch_sink.decode.mongodb.targets import TEXT_TYPES, document_converter, into
-from ch_sink.decode.mongodb.texts import Decimal, NonFinite, ObjectId, canonical_text, key_text, text_of, typed_key_text
+from ch_sink.decode.mongodb.targets import TEXT_TYPES, Prepared, document_converter, into
+from ch_sink.decode.mongodb.texts import (
+    Binary,
+    Decimal,
+    NonFinite,
+    ObjectId,
+    canonical_text,
+    key_text,
+    text_of,
+    typed_key_text,
+)
 from ch_sink.decode.mongodb.updates import MISSING, Path, Update, at
 from ch_sink.decode.mongodb.values import parse, read
 from ch_sink.decode.native.library import Keep, Members, library
@@ -21,6 +31,7 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter
+from ch_sink.types.arrow import integer_bounds
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column, Years
 
@@ -77,7 +88,7 @@ class DocumentTable:
     def _column(self, column: Column, path: Path, policy: Policy, years: Years) -> DocumentColumn:
         if path == ():
             return DocumentColumn(column.name, path, document_converter(column), True)
-        made = into(column, policy.values, years, key_writer(policy) if path == ID else text_of)
+        made = key_converter(column, policy, years) if path == ID else into(column, policy.values, years)
         kind = parse_type(column.type).bare.name
         plain = kind == "String" and (path != ID or policy.documents.keys == "plain")
         return DocumentColumn(column.name, path, made, kind in TEXT_TYPES, plain)
@@ -162,9 +173,44 @@ def _holds(column: Column) -> bool:
     return parse_type(column.type).bare.name in TEXT_TYPES
 
 
-def key_writer(policy: Policy) -> Callable[[Any], str | bytes | None]:
-    """The function that returns the text of an ``_id``. A plain text has one meaning; else it raises DecodeError."""
-    return typed_key_text if policy.documents.keys == "typed" else _plain_key
+def key_converter(column: Column, policy: Policy, years: Years) -> Converter:
+    """The converter of ``_id`` into a column; what is not of the column's kind of keys raises DecodeError.
+
+    Two keys never become one value: a column takes one kind of them, whatever else could be converted. Raises
+    TableError for a type of which that is not known.
+    """
+    kind = parse_type(column.type).bare
+    if kind.name == "String":
+        # A plain text has one meaning.
+        return into(column, policy.values, years, typed_key_text if policy.documents.keys == "typed" else _plain_key)
+    taken, what = (_is_number, "numbers") if integer_bounds(kind) is not None else _KEYS.get(kind.name, (None, ""))
+    if taken is None:
+        raise TableError(
+            f"column {column.name!r}: documents whose _id differs can have one value in a key column of type {kind}",
+            hint=f"recreate the table with {column.name} String and set document.keys: typed, or make it UUID or "
+            "an integer if all keys are",
+        )
+    return Prepared(partial(_of_kind, taken, f"{kind} takes {what} alone"), into(column, policy.values, years))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, Decimal, NonFinite)) and not isinstance(value, bool)
+
+
+_KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "UUID": (lambda value: isinstance(value, Binary) and value.uuid is not None, "UUIDs"),
+    "FixedString": (lambda value: isinstance(value, ObjectId), "ObjectIds"),
+}
+"""Type of a key column → which keys it takes, and their name; a String is not here: it takes them as texts."""
+
+
+def _of_kind(taken: Callable[[Any], bool], said: str, value: Any) -> Any:
+    if taken(value):
+        return value
+    raise DecodeError(
+        f"the document's _id is {canonical_text(value).decode()}, and the key column of type {said}",
+        hint="set document.keys: typed, make the key column String, and load the collection into a new table",
+    )
 
 
 _ALIKE = "^([0-9a-f]{24}$|[{])"
@@ -255,7 +301,7 @@ class DocumentKeys:
                 f"the documents' key is _id, but {table.qualified} has no column {self.name!r}",
                 hint="add a column _id, or name the column that holds it: document.columns: {id: _id}",
             )
-        self._converter = into(column, policy.values, table.years, key_writer(policy))
+        self._converter = key_converter(column, policy, table.years)
         kind, plain = parse_type(column.type).bare.name, policy.documents.keys == "plain"
         self._decoder = msgspec.json.Decoder(_Key)
         native, written = library(), plain and kind == "String"

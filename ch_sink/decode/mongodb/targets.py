@@ -84,7 +84,7 @@ def _json(write: Callable[[Any], str], reaction: Reaction) -> Converter:
     return JsonColumn(Any, reaction, text=write, is_placeholder=None)
 
 
-class _Prepared:
+class Prepared:
     """A converter with a function that turns BSON values into its literals."""
 
     wire: Any = Any
@@ -139,7 +139,7 @@ def _into(target: ChType, context: _Context) -> Converter:
     if name in INTEGERS or name in WIDE_INTEGERS:
         return _integers(target, context)
     if name in ("Float32", "Float64"):
-        return _Prepared(float_of, Floats(target, reaction))
+        return Prepared(float_of, Floats(target, reaction))
     if name == "Bool":
         return PerValue(Any, pa.bool_(), flag_of, reaction=reaction)
     if name == "UUID":
@@ -147,25 +147,25 @@ def _into(target: ChType, context: _Context) -> Converter:
     if name in ("Date", "Date32", "DateTime", "DateTime64"):
         return _Moments(Column("", str(target)), context)
     if name == "Decimal":
-        return _Prepared(decimal_of, _of_text(target, context))
+        return Prepared(decimal_of, _of_text(target, context))
     if name == "FixedString":
-        return _Prepared(_fixed(target.precision, context.text), fixed_string(target, reaction, Any))
+        return Prepared(_fixed(target.precision, context.text), fixed_string(target, reaction, Any))
     if name in ("Array", "Map", "Tuple", "Point"):
         return _nested(target, context)
-    return _Prepared(_text, _of_text(target, context))
+    return Prepared(_text, _of_text(target, context))
 
 
 def _nested(target: ChType, context: _Context) -> Converter:
     if target.name == "Array":
-        return _Prepared(_list, Arrays(_into(target.items[0].bare, context), None))
+        return Prepared(_list, Arrays(_into(target.items[0].bare, context), None))
     if target.name == "Map":
         keys = _into(target.items[0].bare, context)
         if target.items[0].bare.name in INTEGERS:
-            keys = _Prepared(int, keys)
-        return _Prepared(_dict, Maps(keys, _into(target.items[1].bare, context), None))
+            keys = Prepared(int, keys)
+        return Prepared(_dict, Maps(keys, _into(target.items[1].bare, context), None))
     if target.name == "Point":
         part = Floats(ChType("Float64"), "fail")
-        return _Prepared(_point, Structs(arrow_of(target), ("x", "y"), ("x", "y"), (part, part), Any))
+        return Prepared(_point, Structs(arrow_of(target), ("x", "y"), ("x", "y"), (part, part), Any))
     parts = tuple(_into(item.bare, context) for item in target.items)
     if len(parts) == 1 and target.items[0].bare.name in ("Array", "Map"):
         return Wrapped(parts[0], target.names[0] if target.names else "1")
@@ -174,7 +174,7 @@ def _nested(target: ChType, context: _Context) -> Converter:
             "a document cannot fill a Tuple without names: its fields have no fixed order",
             hint="name the Tuple's members",
         )
-    return _Prepared(_dict, Structs(arrow_of(target), target.names, target.names, parts, Any))
+    return Prepared(_dict, Structs(arrow_of(target), target.names, target.names, parts, Any))
 
 
 def _of_text(target: ChType, context: _Context) -> Converter:
