@@ -32,7 +32,7 @@ from ch_sink.model.policy import Policy
 from ch_sink.table.model import TargetTable
 from ch_sink.types import Converter
 from ch_sink.types.arrow import integer_bounds
-from ch_sink.types.chtype import parse_type
+from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import Column, Years
 
 ID = ("_id",)
@@ -190,7 +190,7 @@ def key_converter(column: Column, policy: Policy, years: Years) -> Converter:
             hint=f"recreate the table with {column.name} String and set document.keys: typed, or make it UUID or "
             "an integer if all keys are",
         )
-    return Prepared(partial(_of_kind, taken, f"{kind} takes {what} alone"), into(column, policy.values, years))
+    return Prepared(partial(_of_kind, taken, kind, what), into(column, policy.values, years))
 
 
 def _is_number(value: Any) -> bool:
@@ -204,11 +204,11 @@ _KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
 """Type of a key column → which keys it takes, and their name; a String is not here: it takes them as texts."""
 
 
-def _of_kind(taken: Callable[[Any], bool], said: str, value: Any) -> Any:
+def _of_kind(taken: Callable[[Any], bool], kind: ChType, what: str, value: Any) -> Any:
     if taken(value):
         return value
     raise DecodeError(
-        f"the document's _id is {canonical_text(value).decode()}, and the key column of type {said}",
+        f"the document's _id is {canonical_text(value).decode()}, and the key column of type {kind} takes {what} alone",
         hint="set document.keys: typed, make the key column String, and load the collection into a new table",
     )
 
