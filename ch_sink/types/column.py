@@ -374,7 +374,13 @@ def one_to_one(source: SourceType, column: Column) -> bool:
     stated = column.stated
     if stated is not None and stated.names(source):
         source = stated  # as values are read
-    return kept_apart(natural(source), parse_type(column.type).bare, text=source.kind != "bytes")
+    # Where `init` makes a text of a number, for its digits, it is a number still.
+    becomes = _NUMBER if source.name in _DECIMALS else natural(source)
+    return kept_apart(becomes, parse_type(column.type).bare, text=source.kind != "bytes")
+
+
+_DECIMALS = ("org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal")
+_NUMBER = parse_type("Decimal(76, 38)").bare
 
 
 def kept_apart(becomes: ChType, target: ChType, *, text: bool) -> bool:

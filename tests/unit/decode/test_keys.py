@@ -1,5 +1,6 @@
 """Which columns a topic's key has: learned from the keys of rows, from nothing else, and never guessed to be none."""
 
+import base64
 import json
 from typing import Any
 
@@ -208,6 +209,31 @@ def test_a_bare_key_that_is_not_its_rows_is_a_bad_record(key: bytes, own: str) -
     batch = decoder.decode(chunk, decoder.learn(chunk))
     assert [(bad.index, bad.kind) for bad in batch.bad] == [(1, "key")]
     assert [r["id"] for r in listed(batch.key)] == [b"a", b"b"]
+
+
+VARIABLE = {
+    "type": "struct",
+    "name": "io.debezium.data.VariableScaleDecimal",
+    "field": "id",
+    "fields": [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}],
+}
+
+
+@pytest.mark.parametrize(("column", "taken"), [("Int64", ["1", "2"]), ("Decimal(9, 1)", ["1", "2", "1.5"])])
+def test_decimals_whose_scale_varies_are_keys_of_number_columns(column: str, taken: list[str]) -> None:
+    """Oracle's NUMBER: a number that does not fit is a bad record, not another row's key."""
+
+    def key(number: str) -> bytes:
+        digits = str(number).replace(".", "")
+        value = base64.b64encode(int(digits).to_bytes(2, "big")).decode()
+        payload = {"id": {"scale": len(number.partition(".")[2]), "value": value}}
+        return text({"schema": {"type": "struct", "fields": [VARIABLE]}, "payload": payload})
+
+    decoder = Decoder(replacing((Column("id", column),), ("id",)), policy_of())
+    chunk = records(*((key(n), event("c", {"id": int(float(n))})) for n in (*taken, "1.55")))
+    batch = decoder.decode(chunk, decoder.learn(chunk))
+    assert [(bad.index, bad.kind) for bad in batch.bad] == [(len(taken), "key")]
+    assert [str(r["id"]).removesuffix(".0") for r in listed(batch.key)] == taken
 
 
 def test_a_bare_number_is_read_as_the_column_s_comment_says() -> None:

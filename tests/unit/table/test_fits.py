@@ -25,6 +25,10 @@ def required(kind: str, name: str | None = None, **parameters: str) -> SourceTyp
     return SourceType(kind, name, tuple(parameters.items()), optional=False)
 
 
+VARIABLE = required("struct", D + "VariableScaleDecimal")
+LONG = required("bytes", C + "Decimal", scale="0", **{"connect.decimal.precision": "100"})
+
+
 def test_columns_that_take_everything_are_one_good_line() -> None:
     assert [f.level for f in findings("Nullable(Int64)", SourceType("int32"))] == ["ok"]
     assert [f.level for f in findings("String", required("int32", T + "Date"))] == ["ok"]
@@ -119,6 +123,7 @@ def test_tables_of_recorded_topics_as_init_makes_them_are_content() -> None:
         ("Bool", required("string")),
         ("Float64", required("int64")),
         ("Float32", SourceType("float64", optional=False)),
+        ("Float64", VARIABLE),
     ],
 )
 def test_a_key_column_in_which_two_keys_become_one_is_refused(column: str, source: SourceType) -> None:
@@ -140,6 +145,10 @@ def test_a_key_column_in_which_two_keys_become_one_is_refused(column: str, sourc
         ("UUID", SourceType("string", "io.debezium.data.Uuid", optional=False)),
         ("Bool", required("int16")),
         ("Float64", required("int32")),
+        ("Int64", VARIABLE),
+        ("Decimal(38, 0)", VARIABLE),
+        ("String", VARIABLE),
+        ("Decimal(76, 0)", LONG),
     ],
 )
 def test_a_key_column_that_keeps_keys_apart_is_taken(column: str, source: SourceType) -> None:
