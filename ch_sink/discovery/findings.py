@@ -119,12 +119,12 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
     schema = schema_for(seen, table)
     key = key_columns(config, schema, table)
     partitions = len(topic.low) if topic else 1
-    limit = config.max_offsets_per_trigger
+    limit, facts = config.max_offsets_per_trigger, _server_facts(client, table)
     yield from check_table(
         table,
         key,
         config.policy().changes,
-        server=_server_facts(client, table),
+        server=facts,
         source_columns=[f.name for f in schema.fields] if schema else (),
         inserts_per_batch=partitions + (limit or 0) // config.chunk_offsets,
     )
@@ -147,7 +147,8 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
             if schema is not None
             else None
         )
-        yield from type_findings(table, types, key, config.policy().values, config.init.types())
+        zone = facts.timezone if facts is not None else ""
+        yield from type_findings(table, types, key, config.policy().values, config.init.types(), zone)
         yield from value_findings(table, seen.literals, config.policy().values)
         if schema is not None:
             yield from _columns(config, table, schema)

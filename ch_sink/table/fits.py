@@ -13,6 +13,14 @@ from ch_sink.types.column import Column, TypeChoices, ValuePolicy, held, natural
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import literal, quote
 
+_ZONELESS = frozenset(
+    (
+        "org.apache.kafka.connect.data.Timestamp",
+        *(f"io.debezium.time.{name}" for name in ("Timestamp", "MicroTimestamp", "NanoTimestamp")),
+    )
+)
+"""Times of day in no zone, sent as if they were UTC's: DATETIME, timestamp, datetime2."""
+_UTC = ("", "UTC", "Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Universal", "Etc/Universal", "Etc/Zulu", "GMT", "Etc/GMT")
 _NEVER_NULL = ("Array", "Map", "Nested")
 _RANGES = {
     "Date": "1970-01-01 to 2149-06-06",
@@ -26,11 +34,13 @@ def type_findings(
     key: Collection[str],
     policy: ValuePolicy,
     choices: TypeChoices | None = None,
+    zone: str = "",
 ) -> Iterator[Finding]:
-    """One finding for each column that cannot hold its source type, or not every value of it.
+    """One finding for each column that cannot hold its source type, or not every value of it, or shows another time.
 
     ``source``: the source's columns with their types; None if the columns are unknown. A type is None if the events
-    do not declare it: the column's comment and type decide then. ``choices``: those of ``init``. Never raises.
+    do not declare it: the column's comment and type decide then. ``choices``: those of ``init``. ``zone``: the
+    server's, empty if unknown. Never raises.
     """
     choices = choices or TypeChoices()
     faults = 0
@@ -45,6 +55,14 @@ def type_findings(
         for finding in _column(table, column, declared, key, policy, choices):
             faults += finding.level == "fail"
             yield finding
+        if declared is not None and declared.name in _ZONELESS and (other := _other_zone(column, zone)):
+            yield Finding(
+                "warn",
+                "types",
+                f"{column.name} {column.type} shows times of {other}, and the source's have no zone: 12:00 there is "
+                f"shown as the time in {other} when it is 12:00 in UTC",
+                _change(table, column, declared, key, choices),
+            )
     if not faults:
         yield Finding("ok", "types", "every column takes what its source sends")
 
@@ -84,6 +102,13 @@ def _column(
         value = "an empty one" if parse_type(column.type).bare.name in _NEVER_NULL else "the column's default"
         detail = f"{column.name} {column.type} cannot be null, but the source's can: a null is stored as {value}"
         yield Finding("warn", "types", detail, remedy)
+
+
+def _other_zone(column: Column, zone: str) -> str:
+    """The time zone of the column or, if it states none, that of the server, unless it is UTC; else empty."""
+    kind = parse_type(column.type).bare
+    shown = (kind.timezone or zone) if kind.name in ("DateTime", "DateTime64") else ""
+    return "" if shown in _UTC else shown
 
 
 def _wrong_comment(table: TargetTable, column: Column) -> Finding:

@@ -156,6 +156,31 @@ def test_a_key_column_that_keeps_keys_apart_is_taken(column: str, source: Source
     assert "fail" not in [f.level for f in type_findings(table, {"x": source}, ("x",), ValuePolicy())]
 
 
+@pytest.mark.parametrize("name", [T + "Timestamp", T + "MicroTimestamp", T + "NanoTimestamp", C + "Timestamp"])
+@pytest.mark.parametrize(
+    ("column", "server", "shown"),
+    [
+        ("DateTime64(9, 'Europe/Berlin')", "UTC", "Europe/Berlin"),
+        ("Nullable(DateTime64(9))", "Asia/Tokyo", "Asia/Tokyo"),
+        ("DateTime64(9, 'UTC')", "Asia/Tokyo", ""),
+        ("DateTime64(9)", "Etc/UTC", ""),
+        ("String", "Asia/Tokyo", ""),
+    ],
+)
+def test_a_column_that_shows_other_times_of_day_is_reported(name: str, column: str, server: str, shown: str) -> None:
+    """The source's 12:00 is stored as 12:00 in UTC, and Berlin shows 13:00."""
+    table = replacing((Column("id", "Int64"), Column("x", column)), ("id",))
+    found = [
+        f
+        for f in type_findings(table, {"x": required("int64", name)}, ("id",), ValuePolicy(), zone=server)
+        if "shows times of" in f.detail
+    ]
+    assert [(f.level, f"shows times of {shown}," in f.detail) for f in found] == ([("warn", True)] if shown else [])
+    assert all("MODIFY COLUMN `x` DateTime64" in (f.remedy or "") for f in found)
+    zoned = type_findings(table, {"x": required("string", T + "ZonedTimestamp")}, ("id",), ValuePolicy(), zone=server)
+    assert not [f for f in zoned if "shows times of" in f.detail]
+
+
 def test_a_key_that_may_be_null_is_reported() -> None:
     table = replacing((Column("x", "Int64"),), ("x",))
     (found, _) = type_findings(table, {"x": SourceType("int64")}, ("x",), ValuePolicy())
