@@ -257,6 +257,8 @@ PLAIN_MEANING: Mapping[str, str | int] = {
     "join_use_nulls": 0,
     # A time without a zone is the server's.
     "session_timezone": "",
+    # Behind a Distributed table without a sharding key a row has no shard of its own.
+    "insert_distributed_one_random_shard": 0,
     # The sink's own tables have the types that are written.
     "data_type_default_nullable": 0,
     # JSON is read as text: a number in quotes would be a text when it is inserted again.

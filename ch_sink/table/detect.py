@@ -286,9 +286,18 @@ def _refuse_unstated_places(table: TargetTable) -> None:
     family = table.engine.family
     if family is Family.MERGE_TREE:
         return
+    if table.sharding_key and varies(table.sharding_key):
+        raise TableError(
+            f"{table.qualified} is sharded by {table.sharding_key}, which is another value for each insert: an update or "
+            "a delete would not reach the shard that has the row",
+            hint="Recreate the Distributed table with a sharding key made of key columns, such as cityHash64(id), and "
+            "fill the shards' tables again.",
+        )
     keys = {"ORDER BY": ", ".join(table.sorting_elements)}
     if family is Family.COLLAPSING:
         keys["PARTITION BY"] = table.partition_key
+    if table.sharding_key:
+        keys["sharding key"] = table.sharding_key
     for clause, key in keys.items():
         if found := table.unstated_places(key):
             name = min(found)

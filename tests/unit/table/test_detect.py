@@ -191,6 +191,17 @@ def test_distributed_takes_the_engine_of_its_local_table(engine: ClickHouse) -> 
     assert table.place_columns == {"id", "region"}
 
 
+@pytest.mark.parametrize("key", ["rand()", "cityHash64(id, now64())"])
+def test_a_row_without_a_shard_of_its_own_is_refused(engine: ClickHouse, key: str) -> None:
+    over, local = distributed(engine)
+    over["engine_full"] = f"Distributed('c', 't', 'x', {key})"
+    with pytest.raises(TableError, match="would not reach the shard that has the row") as found:
+        assemble(over, policy_of(), local=local)
+    assert "cityHash64(id)" in str(found.value.hint)
+    history = {**local, "engine": "MergeTree", "engine_full": "MergeTree ORDER BY id"}
+    assert assemble(over, policy_of(), local=history).sharding_key == key
+
+
 def test_distributed_without_its_local_table_is_an_error(engine: ClickHouse) -> None:
     over, local = distributed(engine)
     with pytest.raises(TableNotFound, match="does not exist there"):
