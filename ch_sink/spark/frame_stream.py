@@ -23,24 +23,26 @@ from ch_sink.table.model import TargetTable
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The offsets [first, end) of a partition in a batch; ``rows``: how many records the batch has of them."""
+    """The offsets [first, end) of a partition in a batch; ``rows``: how many rows the batch has of them."""
 
     first: int
     end: int
     rows: int
+    repeated: int = 0
+    """How many of the rows have the offset of another one."""
     part: Callable[[int], "Span | None"] = field(default=lambda _: None, compare=False)
     """Asks the batch for what it has from an offset within the span on."""
 
     @property
     def gaps(self) -> int:
-        """How many of the offsets the batch certainly lacks."""
-        return max(0, self.end - self.first - self.rows)
+        """How many of the offsets the batch lacks."""
+        return self.end - self.first - self.rows + self.repeated
 
     def above(self, offset: int) -> "Span":
         """What the batch has from an offset on."""
         if not self.first < offset < self.end:
             return self
-        return (self.part(offset) if self.gaps else None) or replace(self, first=offset, rows=self.end - offset)
+        return (self.part(offset) if self.gaps else None) or Span(offset, self.end, self.end - offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,11 +66,14 @@ def spans_of(frame: "DataFrame", topic: str) -> dict[int, Span]:
     Raises ConfigError for rows of another topic and for rows without partition or offset.
     """
     rows = (
-        frame.selectExpr(
-            "topic", "partition", "offset AS first", "offset AS last", "int(offset IS NULL) AS lacking", "1 AS n"
+        frame.groupBy("topic", "partition", "offset")
+        .count()
+        .selectExpr(
+            *("topic", "partition", "offset AS first", "offset AS last", "int(offset IS NULL) AS lacking"),
+            *("count AS n", "count - 1 AS more"),
         )
         .groupBy("topic", "partition")
-        .agg({"first": "min", "last": "max", "lacking": "max", "n": "sum"})
+        .agg({"first": "min", "last": "max", "lacking": "max", "n": "sum", "more": "sum"})
         .collect()
     )
     spans: dict[int, Span] = {}
@@ -88,7 +91,8 @@ def spans_of(frame: "DataFrame", topic: str) -> dict[int, Span]:
                 hint="Both identify a Kafka record: filter such rows out, or find out what produced them.",
             )
         p, end = int(found["partition"]), int(found["max(last)"]) + 1
-        spans[p] = Span(int(found["min(first)"]), end, int(found["sum(n)"]), partial(_part, frame, p, end))
+        first, n, more = int(found["min(first)"]), int(found["sum(n)"]), int(found["sum(more)"])
+        spans[p] = Span(first, end, n, more, partial(_part, frame, p, end))
     return spans
 
 

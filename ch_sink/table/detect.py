@@ -288,8 +288,8 @@ def _refuse_unstated_places(table: TargetTable) -> None:
         return
     if table.sharding_key and varies(table.sharding_key):
         raise TableError(
-            f"{table.qualified} is sharded by {table.sharding_key}, which is another value for each insert: an update or "
-            "a delete would not reach the shard that has the row",
+            f"{table.qualified} is sharded by {table.sharding_key}, which is another value for each insert: an update "
+            "or a delete would not reach the shard that has the row",
             hint="Recreate the Distributed table with a sharding key made of key columns, such as cityHash64(id), and "
             "fill the shards' tables again.",
         )

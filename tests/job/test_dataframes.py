@@ -182,6 +182,11 @@ def test_a_gap_above_the_ledger_is_data_loss(session: Any, shelf: Shelf) -> None
     for lacking in (far, begun.unionByName(far)):
         with pytest.raises(DataLoss, match="offset 1 is the next to be applied, but the DataFrame begins at 5"):
             function(lacking, 1)
+    near = session.read.parquet(str(shelf.write({0: [change(2, 2)]}, {0: 3})))
+    with pytest.raises(DataLoss, match="lacks 1 of the offsets 1 to 3"):  # what is there twice is one record
+        function(
+            session.read.parquet(str(shelf.write({0: [change(2, 2)]}, {0: 1}))).unionByName(near).unionByName(near), 1
+        )
     assert shelf.count() == 1
     sink(shelf.config(on_data_loss="continue"))(far, 1)
     assert shelf.count() == 2

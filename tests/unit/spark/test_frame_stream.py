@@ -91,7 +91,7 @@ class Frames:
 
     def _span(self, partition: int, start: int, end: int) -> Span:
         found = self.topic.read(partition, start, end)
-        return Span(int(found.offsets[0]), end, len(found), lambda offset: self._span(partition, offset, end))
+        return Span(int(found.offsets[0]), end, len(found), part=lambda offset: self._span(partition, offset, end))
 
     def _read(self, partition: int, first: int, end: int) -> Records:
         start, stop = self.batch[partition]
@@ -247,17 +247,19 @@ def test_records_below_the_beginning_of_the_stream_are_not_taken_for_applied() -
 
 
 @pytest.mark.parametrize("brokers", [True, False])
+@pytest.mark.parametrize("repeated", [0, 2])
 @pytest.mark.parametrize(("gap", "brokers_alone"), [(0, True), (1, False)])
 def test_a_batch_that_begins_below_the_ledger_and_lacks_records_above_it_is_refused(
-    gap: int, brokers_alone: bool, brokers: bool
+    gap: int, brokers_alone: bool, repeated: int, brokers: bool
 ) -> None:
-    """Of offsets within a batch, a topic of which nothing is asked may have had all."""
+    """Of offsets within a batch, a topic of which nothing is asked may have had all. A repeated row is one."""
     case = Case(7_003, "replacing")
     frames = Frames(memory_run(case, drawn(case)[0]), deaths=0.0, brokers=brokers)
     p = next(p for p, r in frames.topic.partitions.items() if len(r) > 8 and r.offsets[-1] - r.offsets[0] == len(r) - 1)
     low, end = int(frames.topic.partitions[p].offsets[0]), frames.topic.ends[p]
     frames.apply({p: (low, low + 4)})
-    span = Span(low, end, end - low - 2, lambda at: Span(at + 2 * (gap == 0), end, end - at - 2))
+    rows = end - low - 2 + repeated
+    span = Span(low, end, rows, repeated, part=lambda at: Span(at + 2 * (gap == 0), end, end - at - 2))
     assert frames.stream is not None
     frames.batch = {p: (low, end)}
     if brokers and not brokers_alone:
