@@ -18,6 +18,7 @@ from ch_sink.config.sections import (
     ListenAt,
     Name,
     Patience,
+    Placeholder,
     Property,
     Seconds,
     Section,
@@ -238,7 +239,7 @@ class Config(Section):
     key_columns: Words = ()
     ignored_key_fields: Words = ()
     sign_column: str | None = None
-    placeholder: Name = PLACEHOLDER
+    placeholder: Placeholder = PLACEHOLDER
     redelivery_scan: int = Field(default=10_000, ge=0)
     handover_deadline: Seconds = Field(default=600.0, ge=0)
     """How long a change waits for the values of a row that changed its key, before ``on_unresolved`` applies."""

@@ -117,6 +117,17 @@ _TEXT_OR_NUMBER = WithJsonSchema({"type": ["number", "string"]})
 _SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
 _WORDS = WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]})
 
+
+def _placeholder(value: str) -> str:
+    """``hex:`` and the digits of UTF-8, as the connector decodes its setting; any other text is itself."""
+    try:
+        return bytes.fromhex(value[4:]).decode() if value.startswith("hex:") else value
+    except ValueError as error:
+        raise ValueError(
+            "has no hexadecimal digits of a text in UTF-8 behind hex:; write what unavailable.value.placeholder has"
+        ) from error
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds), _TEXT_OR_NUMBER]
 ListenAt = Annotated[str, AfterValidator(_address)]
 Patience = Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(_patience), _TEXT_OR_NUMBER]
@@ -125,6 +136,7 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_words), _WORDS]
 Property = Annotated[str, BeforeValidator(_scalar), _SCALAR]
 SecretProperty = Annotated[SecretStr, BeforeValidator(_scalar), _SCALAR]
 Name = Annotated[str, Field(min_length=1)]
+Placeholder = Annotated[Name, AfterValidator(_placeholder)]
 
 
 def user_from_url(given: Any) -> Any:
