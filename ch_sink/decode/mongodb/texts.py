@@ -64,10 +64,13 @@ def text_of(value: Any) -> str | bytes | None:
 
 
 def key_text(value: Any) -> str | bytes | None:
-    """The same for a key: numbers that are equal in MongoDB have one text: 1, 1.0 and Decimal128 1.00."""
+    """The same for a key: numbers have one text if they are equal in MongoDB: 1, 1.0 and Decimal128 1.00.
+
+    The double 0.1 is not the Decimal128 0.1, so a double has all of its digits.
+    """
     if isinstance(value, (float, Decimal)):
         try:
-            number = Number(repr(value) if isinstance(value, float) else value.value)
+            number = Number(value if isinstance(value, float) else value.value)
         except ArithmeticError:
             return text_of(value)
         if number.is_finite():

@@ -175,6 +175,10 @@ def test_numbers_that_mongodb_holds_equal_have_one_key() -> None:
     assert key_text(parse(f'{{"$numberDecimal": "0.{wide}"}}')) == f"0.{wide}"
     assert key_text(parse('{"$numberDecimal": "1E+6144"}')) == "1" + "0" * 6144
     assert {key_text(parse(zero)) for zero in ("0", "-0.0", '{"$numberDecimal": "-0.00"}')} == {"0"}
+    for number in ("0.1", "1e23"):  # no double is this number
+        assert key_text(parse(number)) != key_text(parse(f'{{"$numberDecimal": "{number}"}}'))
+    near = '{"$numberDecimal": "99999999999999991611392"}'
+    assert key_text(parse("1e23")) == key_text(parse(near)) == "99999999999999991611392"
     assert key_text(parse('"1"')) == "1"  # a text: a collection that has both needs another key column
 
 
