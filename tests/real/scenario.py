@@ -159,7 +159,7 @@ class Scenario:
             folder, table = self.folder / stream.connector, stream.shape.name
             folder.mkdir(parents=True, exist_ok=True)
             self.client.command(f"CREATE DATABASE IF NOT EXISTS {stream.connector}")
-            own = {"init": dict(stream.shape.init), "chunk_offsets": 200, **stream.shape.stream, **more}
+            own = {"engine": stream.shape.engine, "chunk_offsets": 200, **stream.shape.stream, **more}
             place = (stream.topic, table, stream.connector, stream.format.kafka)
             made.append(config_file(folder, self.kafka, self.clickhouse, *place, **own))
         return made

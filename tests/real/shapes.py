@@ -31,14 +31,13 @@ Statements = Callable[[Random, Dialect], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One table: how it is made, how ``init`` is called, and one step of a transaction on it."""
+    """One table: how it is made, the engine of its copy, and one step of a transaction on it."""
 
     name: str
     ddl: Mapping[str, Sequence[str]]
     """Statements that make it, by source; a source that is not there does not have the table."""
     step: Statements
-    init: Mapping[str, Any] = field(default_factory=dict)
-    """The section ``init`` of the stream's configuration."""
+    engine: str = "replacing"
     stream: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the stream's configuration."""
     alone: Statements | None = None
@@ -228,7 +227,8 @@ SHAPES = (
             "note VARCHAR(60) DEFAULT 'none', updated TIMESTAMP(6) NULL, PRIMARY KEY (owner, k))"
         ),
         _balance,
-        {"engine": "replacing", "partition_by": "owner % 3"},
+        "replacing",
+        {"init": {"partition_by": "owner % 3"}},
         formats={"mariadb": ("avro",)},
         defaults={"note": "none"},
     ),
@@ -236,20 +236,20 @@ SHAPES = (
         "document",
         {"postgres": _document_ddl("document")},
         _document("document"),
-        {"engine": "replacing"},
+        "replacing",
         formats={"postgres": ("avro",)},
     ),
     Shape(
         "document_full",
         {"postgres": _document_ddl("document_full", "ALTER TABLE document_full REPLICA IDENTITY FULL")},
         _document("document_full"),
-        {"engine": "versioned-collapsing"},
+        "versioned-collapsing",
     ),
     Shape(
         "hot",
         {"postgres": ("CREATE TABLE hot (id INT NOT NULL PRIMARY KEY, n BIGINT NOT NULL, v VARCHAR(40))",)},
         _hot,
-        {"engine": "collapsing"},
+        "collapsing",
     ),
     Shape(
         "word",
@@ -261,13 +261,14 @@ SHAPES = (
         },
         _word,
         # A row changes its table partition with a column outside the key.
-        {"engine": "sign-replacing", "partition_by": "n % 3"},
+        "sign-replacing",
+        {"init": {"partition_by": "n % 3"}},
     ),
     Shape(
         "cleared",
         {"postgres": ("CREATE TABLE cleared (id INT NOT NULL PRIMARY KEY, v VARCHAR(40))",)},
         _cleared,
-        {"engine": "replacing"},
+        "replacing",
         {"truncate": "apply"},
         lambda _rng, _sql: ["TRUNCATE TABLE cleared"],
     ),
@@ -275,7 +276,7 @@ SHAPES = (
         "grown",
         _both("CREATE TABLE grown (id INT NOT NULL, k INT NOT NULL, v VARCHAR(40), PRIMARY KEY (id, k))"),
         _grown,
-        {"engine": "replacing"},
+        "replacing",
         {"evolve": "add_columns"},
         later=_LATER,
         formats={"postgres": ("avro",)},
@@ -285,7 +286,7 @@ SHAPES = (
         "wide",
         {source: (_wide_ddl(source),) for source in WIDE},
         _wide,
-        {"engine": "replacing"},
+        "replacing",
         formats=dict.fromkeys(WIDE, ("json", "avro")),
         defaults={"c_def": "dflt", "c_int": "5"},
     ),
