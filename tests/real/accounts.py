@@ -70,7 +70,7 @@ def account_shapes(source: str) -> list[Shape]:
         ddl = [f"CREATE TABLE {name} ({_COLUMNS.format(key='' if name == 'acct_keyless' else ' PRIMARY KEY')})"]
         if source == "postgres" and name == "acct_keyless":
             ddl.append(f"ALTER TABLE {name} REPLICA IDENTITY FULL")
-        found.append(Shape(name, {source: ddl}, _step(name), {"engine": engine}))
+        found.append(Shape(name, {source: ddl}, _step(name), engine))
     return found
 
 

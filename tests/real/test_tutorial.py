@@ -41,6 +41,7 @@ def postgres(stand: Stand) -> PostgreSQL:
     for source in stand.sources:
         if isinstance(source, PostgreSQL):
             with source.session() as cursor:
+                cursor.execute("DROP TABLE IF EXISTS orders")  # another test's
                 cursor.execute((ROOT / "compose" / "postgres" / "01_orders.sql").read_bytes())
             return source
     pytest.skip(stand.missing["postgres"])
