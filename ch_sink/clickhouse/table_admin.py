@@ -23,7 +23,7 @@ from ch_sink.table.ddl import Statement, own_rows, truncate_statement, views_of
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.table.views import CURRENT, MOMENTS, Shown, name_taken, stale
+from ch_sink.table.views import CURRENT, MOMENTS, Shown, name_taken, stale, stated_keys
 from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import TypeChoices
@@ -189,14 +189,14 @@ class ClickHouseTableAdmin:
     def _recreate_views(self, table: TargetTable, key: Sequence[str]) -> list[str]:
         """Recreate those of the product's views of which the table would have others by now.
 
-        ``key``: the topic's, where it is known; otherwise that with which the views were created. Returns the names
+        ``key``: the topic's, where it is known (else empty: that with which the views were created). Returns the names
         that views of somebody else have.
         """
         recreated: list[Statement] = []
         for attempt in range(_RETRY.attempts):
             shown = shown_views(self.client, self.database, [table.name + end for end in (CURRENT, *MOMENTS)])
             kept = {name: view for name, view in shown.items() if view.kept}
-            stated = [tuple(key)] if key else [view.key for view in kept.values() if view.key is not None]
+            stated = stated_keys(kept.values(), key) or ([tuple(key)] if key else [])
             if not stated and table.engine.family is Family.MERGE_TREE:
                 kept = {}
             wanted = views_of(table, stated[0] if stated else (), self.cluster)

@@ -43,7 +43,7 @@ def expand(
     look: Look,
     *,
     taken: Iterable[Config] = (),
-    known: Callable[[], Collection[str]] = frozenset,
+    known: Callable[[], Collection[tuple[str, str]]] = frozenset,
     only_topic: str = "",
 ) -> Expansion:
     """The streams of these files. Raises ConfigError if two files of one topic each name the same stream.
@@ -52,7 +52,8 @@ def expand(
         existing: the topics of a file's brokers; not asked for a file of one topic.
         taken: streams that run already; a topic of theirs keeps its stream, and their tables are not given again.
         only_topic: the only topic to look into; empty for all.
-        known: the topics that were read before, whose tables are not given to others; asked if topics are refused.
+        known: the topics that were read before, each with the source table of a stream, empty for all; their tables are
+            not given to others. Asked if topics are refused.
     """
     _expect_own_names(jobs)
     taken = list(taken)
@@ -67,13 +68,14 @@ def expand(
         notes += _notes(job, mine, topics) if not only_topic else []
         for topic in mine:
             found.add(job, topic)
-    sound, clashes = _without_clashes(found.streams, found.by_name.keys(), ())
-    read_before: Collection[str] = ()
+    sound, clashes = _without_clashes(found.streams, found.by_name, ())
+    read_before: Collection[tuple[str, str]] = ()
     if clashes or found.refused:
-        # Of two topics for one table, the one that has read something keeps it.
+        # Of two topics or source tables for one table, the one that was read keeps it.
         read_before = known()
-        sound, clashes = _without_clashes(found.streams, found.by_name.keys(), read_before)
-    ran_before = bool(taken) or any(config.kafka.topic in read_before for config in sound)
+        sound, clashes = _without_clashes(found.streams, found.by_name, read_before)
+    topics_before = {topic for topic, _ in read_before}
+    ran_before = bool(taken) or any(config.kafka.topic in topics_before for config in sound)
     refused = found.refused | clashes
     return Expansion(tuple(sound), tuple(found.skipped), tuple(found.empty), refused, tuple(notes), ran_before)
 
@@ -151,21 +153,25 @@ class _Streams:
                 except ChSinkError as error:
                     self.refused[topic] = error
                 else:
-                    self.streams.append(_Found(job, self.by_name.get(config.stream_name, config)))
+                    mine = self.by_name.get(config.stream_name, config)
+                    self.streams.append(_Found(job, mine if mine.source_table == config.source_table else config))
 
 
 def _without_clashes(
-    streams: Sequence[_Found], running: Collection[str], known: Collection[str]
+    streams: Sequence[_Found], running: Mapping[str, Config], known: Collection[tuple[str, str]]
 ) -> tuple[list[Config], dict[str, ChSinkError]]:
     """The streams without those that would share a name, a topic's group or, unless they say so, a table.
 
     A running one stays, and one that was read before; otherwise the first one. Also the topics of the others, with the
     reason.
     """
+    topics = {topic for topic, _ in known}
 
-    def place_of(number: int) -> tuple[bool, bool]:
+    def place_of(number: int) -> tuple[bool, bool, bool]:
         config = streams[number].config
-        return config.stream_name not in running, config.kafka.topic not in known
+        topic, source = config.kafka.topic, config.source_table
+        runs = (mine := running.get(config.stream_name)) is not None and mine.source_table == source
+        return not runs, topic not in topics, (topic, source) not in known
 
     by_table: dict[tuple[str, str, str], list[_Found]] = {}
     by_name: dict[str, _Found] = {}

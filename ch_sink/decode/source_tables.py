@@ -80,8 +80,8 @@ class SourceTables:
 class RecordsOfTable:
     """The records of one source table, and those that state none and are not rows: they concern every table.
 
-    The name has to be that of one table, and rows have to say which table they are of: else rows of two tables would
-    become one row.
+    The name has to be the whole one that the table's events state, and rows have to say which table they are of: else
+    rows of two tables would become one row.
     """
 
     def __init__(
@@ -91,15 +91,16 @@ class RecordsOfTable:
         events: EventPolicy = _USUAL,
         columns: Collection[str] = (),
     ) -> None:
-        """``name``: the table's, with or without schema and database. ``columns``: of the stream's table."""
+        """``name``: the table's whole one. ``columns``: of the stream's table."""
         self._name, self._tables = name, SourceTables(registry, events)
         self._envelopes, self._forms = Envelopes(registry), Forms(columns, events)
-        self._known: dict[SourceTable, bool] = {}
+        self._others: set[SourceTable] = set()
 
     def among(self, records: Records) -> Records:
         """Those of the records.
 
-        Raises RegistryError; StreamFailed for a row that states no table, and for a name that two tables have.
+        Raises RegistryError; StreamFailed for a row that states no table, and for a table that may be this one but
+        states more or less of its name.
         """
         headers = records.headers or [None] * len(records)
         keep = []
@@ -107,25 +108,26 @@ class RecordsOfTable:
             table = self._tables.of(value, stated)
             if table is None and value is not None and self._is_row(value):
                 raise self._nameless(records, place)
-            if table is None or self._is_mine(table):
+            if table is None or table.name == self._name:
                 keep.append(place)
+            elif table not in self._others:
+                if table.may_be(self._name):
+                    raise self._unclear(records, place, table)
+                self._others.add(table)
         return records if len(keep) == len(records) else records.take(keep)
-
-    def _is_mine(self, table: SourceTable) -> bool:
-        if table not in self._known:
-            mine = self._known[table] = table.is_called(self._name)
-            same = [other.name for other, called in self._known.items() if called]
-            if mine and len(same) > 1:
-                raise StreamFailed(
-                    f"source_table: {self._name} is the name of {' and of '.join(same)} in this topic",
-                    hint="Name the schema, too, and the database if needed.",
-                )
-        return self._known[table]
 
     def _is_row(self, value: bytes) -> bool:
         """Whether a value that states no table is a flattened row."""
         payload = unless_bad(b"", lambda: as_json(*self._envelopes.exact(value)))
         return self._forms.of_payload(payload) is Form.FLATTENED
+
+    def _unclear(self, records: Records, place: int, table: SourceTable) -> StreamFailed:
+        return StreamFailed(
+            f"the event at offset {records.offsets[place]} of {records.topic}, partition {records.partition}, states "
+            f"{table.name} as its source table, which may be {self._name} but is not the whole name of it",
+            hint=f"Set source_table: {table.name}; or, if other events of the table state {self._name}, let the "
+            "connector state the same parts in all of them (add.fields, add.headers), and send these again.",
+        )
 
     def _nameless(self, records: Records, place: int) -> StreamFailed:
         return StreamFailed(

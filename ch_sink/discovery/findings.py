@@ -29,7 +29,15 @@ from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.servers import replica_findings, servers_of
 from ch_sink.discovery.stream_key import recorded_key
 from ch_sink.discovery.value_findings import computed_findings, document_findings, value_findings
-from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
+from ch_sink.discovery.wiring import (
+    VIEWS_LATER,
+    client_of,
+    key_columns,
+    ledger_of,
+    table_spec,
+    topic_offsets,
+    views_key,
+)
 from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, StreamFailed, TableNotFound
 from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
@@ -41,7 +49,7 @@ from ch_sink.table.evolve import adding_by_hand, diff, refilled, unfilled
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.fits import type_findings
 from ch_sink.table.model import TargetTable
-from ch_sink.table.views import name_taken, stale
+from ch_sink.table.views import name_taken, stale, stated_keys
 from ch_sink.types.connect import RowSchema
 from ch_sink.types.sql import quote
 
@@ -152,7 +160,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         yield from value_findings(table, seen.literals, config.policy().values)
         if schema is not None:
             yield from _columns(config, table, schema)
-    yield from _other_tables(config, client, key, table)
+    yield from _other_tables(config, client, views_key(config, schema, table, seen.recorded), table)
     yield from _rollups(config, client, table)
     yield from _progress(config, client, topic, table)
     yield from _other_rows(config, client, table, key)
@@ -255,7 +263,7 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
         yield Finding("ok", "columns", "the table has every column of the source")
 
 
-def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: TargetTable) -> Iterator[Finding]:
+def _other_tables(config: Config, client: Client, key: tuple[str, ...] | None, table: TargetTable) -> Iterator[Finding]:
     """The sink's own tables and the views."""
     names = config.state_tables
     wanted = {
@@ -282,20 +290,26 @@ def _other_tables(config: Config, client: Client, key: tuple[str, ...], table: T
     yield from _views(config, client, key, table)
 
 
-def _views(config: Config, client: Client, key: tuple[str, ...], table: TargetTable) -> Iterator[Finding]:
-    """Views that lack, wrap or hide values, or that somebody else has made."""
-    wanted = views_of(table, key, table_spec(config).cluster)
-    shown = shown_views(client, table.database, [view.name for view in wanted])
+def _views(config: Config, client: Client, key: tuple[str, ...] | None, table: TargetTable) -> Iterator[Finding]:
+    """Views that lack, wrap or hide values, or that somebody else has made. ``key``: see `views_key`."""
+    cluster = table_spec(config).cluster
+    shown = shown_views(client, table.database, [view.name for view in views_of(table, (), cluster)])
+    stated = stated_keys(shown.values(), key or ())
+    wanted = views_of(table, stated[0] if stated and key != () else key or (), cluster)
     if taken := name_taken(shown, [view.name for view in wanted]):
         yield Finding("fail", "view", str(taken), taken.hint)
         return
     for view in wanted:
         where, found = f"{quote(table.database)}.{quote(view.name)}", shown.get(view.name)
         if found is None:
-            yield Finding("warn", "view", f"{where} does not exist", f"{view.sql};")
+            unknown = key is None and not stated
+            yield Finding("warn", "view", f"{where} does not exist", VIEWS_LATER if unknown else f"{view.sql};")
         elif not found.kept:
             said = f"{where} is not one that ch_sink keeps: it stays as it is when the table gets other columns"
             yield Finding("warn", "view", said, f"{view.sql};")
+        elif key is not None and found.key is not None and {*found.key} != {*key}:
+            said = f"{where} shows rows by the key {', '.join(found.key) or 'none'}, the topic's is "
+            yield Finding("fail", "view", said + (", ".join(key) or "none"), "ch_sink init CONFIG --apply")
         elif difference := stale(found, table, view.sql):
             said = f"{where} no longer fits the table: {difference}. The job recreates it when it opens the stream"
             yield Finding("warn", "view", said, f"{view.sql};")

@@ -24,7 +24,15 @@ from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.servers import expect_same_engine
 from ch_sink.discovery.stream_key import recorded_key
 from ch_sink.discovery.value_findings import refuted_comments, value_findings, without_note
-from ch_sink.discovery.wiring import client_of, key_columns, ledger_of, table_spec, topic_offsets
+from ch_sink.discovery.wiring import (
+    VIEWS_LATER,
+    client_of,
+    key_columns,
+    ledger_of,
+    table_spec,
+    topic_offsets,
+    views_key,
+)
 from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, TableError, TableNotFound
 from ch_sink.merge.resolved import version_column
 from ch_sink.order.version import layout_for
@@ -82,7 +90,7 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
                 f"the columns of the table are unknown: {seen.why}",
                 hint="Run init again once the topic holds change events, or create the table by hand.",
             ).settled_by("skip: true")
-        plan = _unseen(config, seen.why, existing, spec)
+        plan = _unseen(config, seen, existing, spec)
         own = _own_views(client, plan.statements, notes)
         findings = _other_rows(config, client, existing, None)
         return replace(plan, statements=tuple(own), notes=(*plan.notes, *notes), findings=findings)
@@ -138,13 +146,16 @@ def _kept(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> Iterator
         )
 
 
-def _unseen(config: Config, why: str, existing: TargetTable, spec: TableSpec) -> InitPlan:
-    """The plan for a table of whose topic nothing is known yet; ``why`` says so."""
-    key = key_columns(config, None, existing)
-    note = (
-        f"{why}: whether {existing.qualified} has all columns of the source is not known; "
-        f"its key is taken to be {', '.join(key) or 'none'}. Run init again once the topic holds change events"
-    )
+def _unseen(config: Config, seen: Sampled, existing: TargetTable, spec: TableSpec) -> InitPlan:
+    """The plan for a table of whose topic the records show nothing."""
+    key = views_key(config, None, existing, seen.recorded)
+    note = f"{seen.why}: whether {existing.qualified} has all columns of the source is not known"
+    if key is None:
+        note += f", nor is its key, so the views that show rows by it are left out. {VIEWS_LATER}"
+    else:
+        note += (
+            f"; its key is taken to be {', '.join(key) or 'none'}. Run init again once the topic holds change events"
+        )
     return InitPlan(existing.name, tuple(unseen_statements(existing, key, spec)), (note,))
 
 

@@ -75,6 +75,9 @@ class TablesOfTopics:
         return set(tables) or ({SourceTable()} if held else set())
 
 
+_SOURCE_TABLES = """\
+SELECT stream, argMax(JSONExtractString(fact, 'terms', 'source_table'), (claim_number, written)) AS source_table
+FROM $table WHERE entry = 'claim' GROUP BY stream"""
 _FEW = 100
 """Tables up to which a query names them, in its URL."""
 _SEEN = 2_000
@@ -87,7 +90,7 @@ def streams_of(
     taken: Iterable[Config] = (),
     away: Callable[[str], None] | None = None,
     look: Look | None = None,
-    known: Callable[[Sequence[Job]], Collection[str]] | None = None,
+    known: Callable[[Sequence[Job]], Collection[tuple[str, str]]] | None = None,
     only_topic: str = "",
 ) -> Expansion:
     """The streams that the files describe now. Files of one topic each are not looked up.
@@ -95,7 +98,8 @@ def streams_of(
     ``away``: receives the error of brokers that do not answer; the topics are then those in the ledger.
     ``look``: finds the source tables of a topic, if not in its first and last events.
     ``only_topic``: the only topic to look into; empty for all.
-    ``known``: the topics that were read before, if not those of the ledgers; asked if topics are refused.
+    ``known``: the topics and source tables that were read before, if not those of the ledgers; asked if topics are
+    refused.
 
     Raises KafkaError.
     """
@@ -121,24 +125,26 @@ def streams_of(
 
 
 class ReadBefore:
-    """The topics that ledgers know; each ledger is read once, and one that cannot be read is tried again next time.
+    """The topics that ledgers know, each with the source table of a stream that has read it, empty for all.
+
+    Each ledger is read once, and one that cannot be read is tried again next time.
 
     What a job itself begins to read after that is among its running streams.
     """
 
     def __init__(self) -> None:
-        self._of: dict[tuple[str, str, str], frozenset[str]] = {}
+        self._of: dict[tuple[str, str, str], frozenset[tuple[str, str]]] = {}
 
-    def __call__(self, jobs: Sequence[Job]) -> frozenset[str]:
+    def __call__(self, jobs: Sequence[Job]) -> frozenset[tuple[str, str]]:
         """Those of the ledgers of these files; of a ledger that cannot be read, none."""
-        found: set[str] = set()
+        found: set[tuple[str, str]] = set()
         for job in jobs:
             usual = job.usual
             if not fields_in(usual.clickhouse.database):
                 place = usual.clickhouse.url, usual.state_database, usual.state_tables.ledger
                 if place not in self._of:
                     with suppress(ChSinkError):
-                        self._of[place] = recorded_topics(usual)
+                        self._of[place] = _recorded_source_tables(usual)
                 found |= self._of.get(place, frozenset())
         return frozenset(found)
 
@@ -154,13 +160,29 @@ def recorded_streams(configs: Iterable[Config]) -> frozenset[str]:
     return frozenset(name for config in ledgers.values() for name in _recorded(config, "stream"))
 
 
-def _recorded(config: Config, column: str) -> frozenset[str]:
-    client = client_of(config)
-    if not existing_tables(client, config.state_database, {config.state_tables.ledger}):
+def _recorded_source_tables(config: Config) -> frozenset[tuple[str, str]]:
+    """The topics that the ledger knows, each with the source table of a stream. Raises ClickHouseError."""
+    if (ledger := _ledger_of(config)) is None:
         return frozenset()
-    ledger = StateTable(client, config.state_database, config.state_tables.ledger)
+    claims = ledger.rows(_SOURCE_TABLES)
+    source_of = {str(row["stream"]): str(row["source_table"]) for row in claims}
+    read = ledger.rows("SELECT DISTINCT stream, topic FROM $table WHERE topic != ''")
+    return frozenset((str(row["topic"]), source_of.get(str(row["stream"]), "")) for row in read)
+
+
+def _recorded(config: Config, column: str) -> frozenset[str]:
+    if (ledger := _ledger_of(config)) is None:
+        return frozenset()
     found = ledger.rows(f"SELECT DISTINCT {column} FROM $table WHERE topic != ''")
     return frozenset(str(row[column]) for row in found)
+
+
+def _ledger_of(config: Config) -> StateTable | None:
+    """None if it does not exist."""
+    client = client_of(config)
+    if not existing_tables(client, config.state_database, {config.state_tables.ledger}):
+        return None
+    return StateTable(client, config.state_database, config.state_tables.ledger)
 
 
 def existing_tables(client: Client, database: str, names: Collection[str]) -> set[str]:

@@ -51,6 +51,8 @@ class Sampled:
     """Values by column, if the events do not declare their types."""
     marks: Marks = field(default_factory=Marks)
     """What the events show of what connector and converter change."""
+    recorded: tuple[str, ...] = ()
+    """The key by which the stream has read the topic; empty if it is still to learn it."""
 
 
 def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS, recorded: tuple[str, ...] = ()) -> Sampled:
@@ -61,7 +63,8 @@ def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS, reco
     """
     parts = _sample(config, topic)
     registry, rule = schema_registry(config.kafka.registry()), KeyRule(recorded, latest=config.start == "latest")
-    return examine(parts, topic.topic, config.policy(), years, registry, len(topic.low), rule)
+    seen = examine(parts, topic.topic, config.policy(), years, registry, len(topic.low), rule)
+    return replace(seen, recorded=recorded)
 
 
 def _sample(config: Config, topic: TopicState) -> list[Records]:

@@ -15,7 +15,7 @@ from ch_sink.clickhouse import (
 )
 from ch_sink.config import Config
 from ch_sink.kafka import KafkaSettings, TopicOffsets
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.types.connect import RowSchema
 
@@ -87,6 +87,25 @@ def key_columns(config: Config, schema: RowSchema | None, table: TargetTable | N
     names = {c.name for c in table.columns} - table.system_columns
     assumed = tuple(name for name in table.sorting_key if name in names)
     return assumed if schema is None or len(assumed) == 1 else ()
+
+
+def views_key(
+    config: Config, schema: RowSchema | None, table: TargetTable, recorded: Sequence[str]
+) -> tuple[str, ...] | None:
+    """The key by which the views of a history show its rows, () if it has none; None while nothing says it.
+
+    A history may be sorted by anything, so its sorting columns say nothing of its key. ``recorded``: the key by which
+    the stream has read the topic, if any.
+    """
+    if schema is not None or table.engine.family is not Family.MERGE_TREE:
+        return key_columns(config, schema, table)
+    chosen = config.policy().columns
+    names = tuple(chosen.target(name) for name in config.key_columns or recorded)
+    return (*table.added_key(chosen), *names) if names else None
+
+
+VIEWS_LATER = "Run `ch_sink init CONFIG --apply` again once the topic holds change events, or set key_columns before"
+"""What gives a history its views."""
 
 
 def _named(config: Config) -> tuple[str, ...]:

@@ -170,10 +170,11 @@ class SourceTable:
         """The table's whole name, as ``source_table`` takes it."""
         return ".".join(part for part in (self.database, self.schema, self.table) if part)
 
-    def is_called(self, name: str) -> bool:
-        """Whether a name, with or without schema and database, is that of the table."""
-        parts = (self.database, self.schema, self.table)
-        return name in {
-            ".".join(part for part in some if part)
-            for some in (parts, parts[1:], parts[2:], (self.database, self.table))
-        }
+    def may_be(self, name: str) -> bool:
+        """Whether a name can mean the table, though one of the two may leave out the schema or the database."""
+        return is_part(self.name, name) or is_part(name, self.name) or name == f"{self.database}.{self.table}"
+
+
+def is_part(name: str, whole: str) -> bool:
+    """Whether a table's name is this whole one, without the schema or the database that precede it."""
+    return f".{whole}".endswith(f".{name}")

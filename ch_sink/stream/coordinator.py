@@ -276,6 +276,8 @@ class Coordinator:
                 log.warning("%s: %s", self.settings.name, done.failure)
         stream.raise_failure([r for r in results if r.partition not in gone])
         stream.add_columns([b for b in barriers if b.kind == "new_columns"])
+        for done in results:
+            stream.table.key_is_known(done.state.profile)
         # A range of a collapsing table that failed has no result.
         kept = {r.partition: r.start for r in results if r.partition in gone and stream.table.target.collapsing}
         return {done.partition: done.end for done in results} | kept

@@ -11,7 +11,7 @@ from ch_sink import __version__
 from ch_sink.decode import joined
 from ch_sink.errors import DataLoss
 from ch_sink.model.counts import Counts
-from ch_sink.model.policy import Policy
+from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
@@ -58,6 +58,7 @@ class StreamTable:
         self._admin, self._ledger, self._settings = admin, ledger, settings
         # Of this life: a round that ends because columns are missing has stored nothing behind that end.
         self._used: set[str] = set()
+        self._shown_by: tuple[str, ...] = ()
         self._use(admin.carry_out(detected, (), ()))
 
     def add_columns(self, barriers: Sequence[Barrier]) -> None:
@@ -74,6 +75,17 @@ class StreamTable:
         self._use(table)
         changed = [found for c in columns if (found := self.now.column(c.name)) is not None]
         log.warning("%s has new columns: %s", self.now.qualified, "; ".join(f"{c.name} {c.type}" for c in changed))
+
+    def key_is_known(self, profile: TopicProfile) -> None:
+        """Recreate views of a history that were created for another key than this one. Raises as `TableAdmin` does.
+
+        ``profile``: what a range has learned; it may know no key.
+        """
+        key = self.target.stored_key(profile.key_columns)
+        if not self.target.appends or key == self._shown_by or profile.key_source not in ("row", "configuration"):
+            return
+        self._admin.carry_out(self.now, (), key)
+        self._shown_by = key
 
     def truncate(self, version: int, supersede: Callable[[], Sequence[Fence]]) -> None:
         """Delete the rows below this version."""

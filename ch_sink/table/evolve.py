@@ -220,13 +220,13 @@ def planned_table(existing: TargetTable | None, schema: RowSchema, spec: TableSp
     )
 
 
-def unseen_statements(existing: TargetTable, key: Sequence[str], spec: TableSpec) -> list[Statement]:
+def unseen_statements(existing: TargetTable, key: Sequence[str] | None, spec: TableSpec) -> list[Statement]:
     """What ``init`` runs for an existing table of whose topic nothing is known yet: the sink's own tables, the views.
 
-    ``key``: the columns that are assumed to be the topic's key.
+    ``key``: the topic's, with which the views are made; None leaves them out.
     """
     statements = [*state_tables(spec), *altering(existing, alter(existing, _own_actions(existing, spec), spec.cluster))]
-    statements += views_of(existing, key, spec.cluster)
+    statements += views_of(existing, key, spec.cluster) if key is not None else []
     return [*statements, *row_policies(existing.name, existing.engine, spec)]
 
 

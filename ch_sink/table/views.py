@@ -61,6 +61,12 @@ class Shown:
         return () if stated == "()" else tuple(key_expressions(stated))
 
 
+def stated_keys(views: Iterable[Shown], key: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """The keys that views of changes were created with; only those with the columns of ``key``, if it is given."""
+    stated = [view.key for view in views if view.key is not None]
+    return [one for one in stated if not key or {*one} == {*key}]
+
+
 def name_taken(shown: Mapping[str, Shown], wanted: Iterable[str]) -> TableError | None:
     """The error if one of the names that views would have is that of a table, whose rows would be lost; else None."""
     for name in wanted:

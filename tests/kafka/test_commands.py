@@ -18,6 +18,7 @@ from tests.support.sink import ROOT
 pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 
 STREAM = "mariadb-json_schema-kc"
+NULLS = "allow_nullable_key = 1"
 RESYNC = (ROOT / "docs" / "resync.md").read_text(encoding="utf-8")
 
 
@@ -262,6 +263,21 @@ def test_an_empty_topic_of_the_table_that_the_page_makes_by_hand(config, kafka, 
     assert "non_replicated_deduplication_window" in str(table["engine_full"])
     assert leave("run", path, "--once") == 0
     assert leave("status", path) == 0
+
+
+def test_a_history_made_by_hand_gets_its_views_once_the_topic_shows_its_key(config, kafka, client, database, capsys):
+    late = fresh_topic("late")
+    kafka.create_topic(late, 3)
+    path = config(topic=late)
+    columns = "id Int64, k Int32, v Nullable(String), amt Nullable(Decimal(20, 4))"
+    client.command(f"CREATE TABLE {database}.kc ({columns}) ENGINE = MergeTree ORDER BY (v, id) SETTINGS {NULLS}")
+    assert leave("init", path, "--apply") == 0
+    assert "nor is its key, so the views that show rows by it are left out" in capsys.readouterr().err
+    produce(kafka, topics(STREAM)[topic_of(STREAM, "kc")], late)
+    assert leave("run", path, "--once") == 0
+    assert leave("init", path, "--apply") == 0
+    [shown] = client.rows(f"SELECT count() AS rows, uniqExact(id, k) AS keys FROM {database}.kc_current")
+    assert shown["rows"] == shown["keys"] != 0
 
 
 def test_a_wrong_password(config, tmp_path, capsys):

@@ -42,10 +42,10 @@ def test_a_value_states_its_table(value, found):
 @pytest.mark.parametrize(
     ("name", "offsets"),
     [
-        ("p.orders", [100, 103, 104, 105]),
         ("d.p.orders", [100, 103, 104, 105]),
         ("d.q.orders", [101, 103, 104]),
-        ("users", [102, 103, 104]),
+        ("d.p.users", [102, 103, 104]),
+        ("d.p.none", [103, 104]),
     ],
 )
 def test_records_of_a_table_and_those_that_state_none(name, offsets):
@@ -70,14 +70,38 @@ def test_a_row_states_its_table_by_other_prefixes_and_by_headers():
     assert SourceTables().of(b'{"id": 1, "__table": "t"}', [("__table", b"u")]) == SourceTable("", "", "t")
 
 
-def test_a_name_that_two_tables_have_is_refused():
-    other = event(after={"id": 1}, db="d", schema="q", table="orders")
-    with pytest.raises(StreamFailed, match=r"source_table: orders is the name of d\.p\.orders and of d\.q\.orders"):
-        RecordsOfTable("orders").among(records((1, ORDERS), (1, other)))
+@pytest.mark.parametrize("name", ["orders", "p.orders", "d.orders", "server.d.p.orders"])
+def test_a_name_that_is_not_the_whole_one_of_its_events_is_refused(name):
+    """A table of another schema that comes later would have it, too."""
+    other = event(after={"id": 1}, db="d", schema="p", table="users")
+    mine = RecordsOfTable(name)
+    with pytest.raises(StreamFailed, match=r"offset 101 of t, partition 0, states d\.p\.orders") as error:
+        mine.among(records((1, other), (1, ORDERS)))
+    assert f"may be {name} but" in str(error.value)
+    hint = error.value.hint or ""
+    assert "Set source_table: d.p.orders;" in hint
+    assert RecordsOfTable("d.p.orders").among(records((1, other), (1, ORDERS))).offsets.tolist() == [101]
+
+
+def test_a_delete_that_states_less_of_the_name_than_the_rows_is_refused():
+    """It would be left out, and the row would stay."""
+    row = b'{"id": 1, "__schema": "p", "__table": "orders"}'
+    every = records((1, row), (1, None), headers=[None, [("__table", b"orders")]])
+    with pytest.raises(StreamFailed, match=r"offset 101 .* states orders .* may be p\.orders"):
+        RecordsOfTable("p.orders").among(every)
+
+
+def test_tables_with_dots_in_their_names_are_others():
+    every = records(
+        (1, event(after={"id": 1}, db="shop", collection="orders")),
+        (1, event(after={"id": 1}, db="shop", collection="archive.orders")),
+    )
+    assert RecordsOfTable("shop.orders").among(every).offsets.tolist() == [100]
+    assert RecordsOfTable("shop.archive.orders").among(every).offsets.tolist() == [101]
 
 
 @pytest.mark.parametrize("row", [b'{"id": 1, "v": "x"}', b'{"id": 1, "__deleted": "false"}'])
 def test_a_row_that_states_no_table_is_refused(row):
-    mine = RecordsOfTable("orders", columns=("id", "v"))
+    mine = RecordsOfTable("d.p.orders", columns=("id", "v"))
     with pytest.raises(StreamFailed, match="row at offset 101 of t, partition 0, does not state its source table"):
         mine.among(records((1, ORDERS), (2, row)))

@@ -1,10 +1,14 @@
-"""Tables that cannot keep the rows of a topic apart: ``init`` refuses them and changes nothing."""
+"""What ``init`` makes of a topic's key: tables that cannot keep its rows apart are refused, views show rows by it."""
+
+from typing import Any
 
 import pytest
 
-from ch_sink.clickhouse import Client, detect
+from ch_sink.clickhouse import Client, detect, shown_views
+from ch_sink.discovery import findings
 from ch_sink.discovery.init_plan import plan_init
-from ch_sink.discovery.wiring import key_columns
+from ch_sink.discovery.look import Sampled
+from ch_sink.discovery.wiring import VIEWS_LATER, key_columns
 from ch_sink.errors import TableError
 from ch_sink.model.policy import policy_of
 from tests.unit.discovery.test_obstacles import ROW, config, seen
@@ -73,3 +77,53 @@ def test_a_table_without_a_key_begins_with_the_first_record(client: Client, data
         (config(start="latest", init={"allow_nullable_key": True}), TOPIC),
     ):
         assert plan_init(latest, keyed, None).table == "t"
+
+
+HISTORY = "id Int64, v String, _op String, _sign Int8, _version UInt128"
+
+
+def views_of_silent_topic(client: Client, place: dict[str, str], recorded: tuple[str, ...] = (), **more: Any) -> str:
+    """What ``init`` does for a topic that holds no record: carries it out, and returns its notes."""
+    plan = plan_init(config(clickhouse=place, **more), Sampled(None, 0, "no record", recorded=recorded), client)
+    for statement in plan.statements:
+        if statement.kind == "view":
+            client.command(statement.sql)
+    return " ".join(plan.notes)
+
+
+@pytest.mark.parametrize("order", ["(v, id)", "(id, v)", "id", "tuple()"])
+def test_the_order_of_a_history_says_nothing_of_its_key(client: Client, database: str, order: str) -> None:
+    client.command(f"CREATE TABLE {database}.t ({HISTORY}) ENGINE = MergeTree ORDER BY {order}")
+    place = {"url": client.settings.url, "database": database, "table": "t"}
+    names = [f"t{end}" for end in ("_current", "_at_version")]
+    notes = views_of_silent_topic(client, place)
+    assert "nor is its key, so the views that show rows by it are left out. Run `ch_sink init CONFIG" in notes
+    assert shown_views(client, database, names) == {}
+    for found in findings._views(config(clickhouse=place), client, None, detect(client, database, "t", policy_of())):
+        assert (found.level, found.remedy) == ("warn", VIEWS_LATER)
+    views_of_silent_topic(client, place, key_columns=["id"])
+    assert [view.key for view in shown_views(client, database, names).values()] == [("id",)] * 2
+    views_of_silent_topic(client, place, recorded=("v",))
+    assert [view.key for view in shown_views(client, database, names).values()] == [("v",)] * 2
+    views_of_silent_topic(client, place)
+    assert [view.key for view in shown_views(client, database, names).values()] == [("v",)] * 2
+
+
+@pytest.mark.parametrize(("key", "shown"), [(("id",), "id"), ((), "none")])
+def test_a_view_of_another_key_fails_until_init_has_run_again(
+    client: Client, database: str, key: tuple[str, ...], shown: str
+) -> None:
+    client.command(f"CREATE TABLE {database}.t ({HISTORY}) ENGINE = MergeTree ORDER BY (v, id)")
+    place = {"url": client.settings.url, "database": database, "table": "t"}
+    views_of_silent_topic(client, place, key_columns=["v", "id"])
+    table, own = detect(client, database, "t", policy_of()), config(clickhouse=place)
+    for level, of in (("ok", ("v", "id")), ("ok", ("id", "v")), ("ok", None), ("fail", key)):
+        assert {found.level for found in findings._views(own, client, of, table)} == {level}
+    wrong = next(findings._views(own, client, key, table))
+    assert wrong.detail.endswith(f"shows rows by the key v, id, the topic's is {shown}")
+    assert wrong.remedy == "ch_sink init CONFIG --apply"
+    topic = TOPIC if key else seen([(None, ROW, None)])
+    for statement in plan_init(own, topic, client).statements:
+        if statement.kind == "view":
+            client.command(statement.sql)
+    assert {found.level for found in findings._views(own, client, key, table)} == {"ok"}

@@ -29,7 +29,7 @@ class Broker:
 
     def __init__(self, *topics: str) -> None:
         self.topics, self.empty = set(topics), set[str]()
-        self.known, self.unreachable = set[str](), set[str]()
+        self.known, self.unreachable = set[tuple[str, str]](), set[str]()
         self.begun = set[str]()
 
     def watch(self, path: Path, wanted=lambda _: True) -> TopicWatch:
@@ -218,7 +218,7 @@ def test_topics_and_ledgers_are_asked_once_a_look_though_topics_are_refused(path
     broker = Broker("s.p.a", "s.p.odd", "s.p.b")
     asked: list[str] = []
 
-    def known() -> set[str]:
+    def known() -> set[tuple[str, str]]:
         asked.append("ledger")
         return broker.known
 
@@ -267,7 +267,7 @@ def test_of_two_topics_for_one_table_the_one_that_was_read_before_keeps_it(path)
     with pytest.raises(ConfigError, match=r"would both be written to shop\.a"):
         broker.watch(path).first(log)
     for first, second in (("s.p.odd", "s.p.a"), ("s.p.a", "s.p.odd")):
-        broker.known = {first}
+        broker.known = {(first, "")}
         watch = broker.watch(path)
         assert topics(watch.first(log)) == [first]
         assert watch.refused.keys() == {second}

@@ -283,3 +283,12 @@ def test_another_source_table_of_the_topic_stops_the_stream(was: str, now: str) 
         expect_same_terms("s", ledger, there, policy, now)
     assert "another `stream`" in (error.value.hint or "")
     expect_same_terms("s", ledger, there, policy, was)
+
+
+@pytest.mark.parametrize(("was", "now"), [("o", "shop.public.o"), ("shop.public.o", "public.o")])
+def test_a_stream_goes_on_under_more_or_less_of_its_source_table_s_name(was: str, now: str) -> None:
+    """Events that state another part of the name than the stream's have stopped it, so it has left none out."""
+    ledger = before()
+    ledger.claim("second", Terms(source_table=was))
+    ledger.release()
+    expect_same_terms("s", ledger, table(REPLACING, "id"), Policy(), now)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from ch_sink.clickhouse import ClickHouseTableAdmin, Client, detect
+from ch_sink.clickhouse import ClickHouseTableAdmin, Client, detect, shown_views
+from ch_sink.clickhouse.schema import execute
 from ch_sink.config import Config
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import UnknownColumn
@@ -13,12 +14,14 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.stream.open_stream import StreamTable, fingerprint
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.tasks import RangeTask, ReleaseTask, tried
+from ch_sink.table.ddl import views_of
 from ch_sink.table.model import TargetTable
 from ch_sink.types.column import Column
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from ch_sink.wiring.streams import stream_settings
 from tests.support.decoding import replacing
-from tests.support.hand import PLACEHOLDER, Event, key_change, postgres
+from tests.support.hand import PLACEHOLDER, Event, insert, key_change, postgres, update
+from tests.support.hand_commands import hand
 from tests.support.kills import Kill
 from tests.support.memory_fed import NOTHING, MemoryFed
 from tests.support.stream import make_table
@@ -139,6 +142,26 @@ def test_a_view_that_fits_is_not_created_again(client: Client, database: str) ->
     opened(client, database, detect(client, database, "t", policy_of()))
     assert client.rows(looked, {"d": database}) == before
     assert len(before) > 4
+
+
+@pytest.mark.parametrize("former", [("v", "id"), ("v",), ()])
+def test_views_of_another_key_are_created_again_with_the_topics(
+    client: Client, database: str, former: tuple[str, ...]
+) -> None:
+    it = hand(
+        client,
+        database,
+        "append",
+        [insert(1, "a", 100), update({"id": 1, "v": "a"}, {"id": 1, "v": "b"}, 110), insert(2, "b", 120)],
+    )
+    execute(client, [view.sql for view in views_of(it.subject.table, former, None)])
+    it.read((0, 3))
+    assert it.view() == [(1, "b"), (2, "b")]
+    shown = shown_views(client, database, ["t_current", "t_at_version", "t_at", "t_history"])
+    assert {view.key for view in shown.values()} == {("id",)}
+    client.command(f"DROP VIEW {database}.t_current")
+    it.read_all()
+    assert "t_current" not in shown_views(client, database, ["t_current"])
 
 
 def test_a_type_that_another_stream_has_widened_further_stays(client: Client, database: str) -> None:

@@ -145,6 +145,8 @@ def test_a_history_gets_its_system_columns_before_anything_is_known_of_its_topic
     assert engine.rows("SELECT * FROM t.orders_current") == []
     made = unseen_statements(detected(engine), key, SPEC)
     assert not [statement for statement in made if statement.kind == "alter"]
+    unknown = unseen_statements(detected(engine), None, SPEC)
+    assert unknown == [statement for statement in made if statement.kind != "view"]
 
 
 def test_an_append_table_gets_its_system_columns(engine: ClickHouse) -> None:
