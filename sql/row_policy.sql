@@ -1,1 +1,1 @@
-CREATE ROW POLICY IF NOT EXISTS $policy$on_cluster ON $table USING $condition TO $roles
+CREATE ROW POLICY OR REPLACE $policy$on_cluster ON $table USING $condition TO $roles

@@ -36,8 +36,9 @@ _DEFINITIONS = {
     "table": "SELECT name AS definition FROM system.tables WHERE database = {database:String} AND name = {name:String}",
     "view": "SELECT create_table_query AS definition FROM system.tables "
     "WHERE database = {database:String} AND name = {name:String}",
-    "row policy": "SELECT arrayStringConcat(arraySort(groupArray(concat(short_name, ' ', select_filter))), ',') "
-    "AS definition FROM system.row_policies WHERE database = {database:String} AND table = {table:String}",
+    "row policy": "SELECT toString(arraySort(groupArray((short_name, select_filter, apply_to_all, apply_to_list, "
+    "apply_to_except)))) AS definition FROM system.row_policies WHERE database = {database:String} "
+    "AND table = {table:String} HAVING count() > 0",
 }
 """What statements of ``init`` can change of an object's definition; no row if it does not exist."""
 
@@ -61,7 +62,7 @@ def run_statement(client: Client, statement: Statement) -> Outcome:
         return "changed"
     if before and before == _definition(client, statement):
         return "unchanged"
-    return "changed" if before and statement.kind == "view" else "created"
+    return "changed" if before and statement.kind in ("view", "row policy") else "created"
 
 
 def _definition(client: Client, statement: Statement) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import layout_for
+from ch_sink.table.ddl import policy_condition, policy_name
 from ch_sink.table.detect import unused_mark, with_mark
 from ch_sink.table.evolve import alter, window_setting
 from ch_sink.table.facts import ServerFacts
@@ -338,6 +339,14 @@ def _row_policies(here: Situation) -> Iterable[Finding]:
                 "ok", "row policy", f"{policy.name} ({policy.condition}) hides deleted rows under FINAL; without FINAL "
                 "older versions of a deleted row show until parts are merged",
             )  # fmt: skip
+        wanted = policy_condition(table.engine) or "none: the engine marks no deleted row"
+        if policy.name == policy_name(table.name) and policy.condition.replace("`", "") != wanted.replace("`", ""):
+            yield Finding(
+                "fail",
+                "row policy",
+                f"{policy.name} ({policy.condition}) is of another engine; that of {table.engine.name} is {wanted}",
+                "`ch_sink init CONFIG --apply` replaces it.",
+            )
         if server.user and policy.concerns(server.user):
             yield Finding(
                 "fail",

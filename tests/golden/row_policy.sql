@@ -152,4 +152,4 @@ FROM values('column String, type String',
 WHERE made.database = 'shop' AND made.name = 'orders';
 
 -- row policy ch_sink_orders
-CREATE ROW POLICY IF NOT EXISTS `ch_sink_orders` ON `shop`.`orders` USING `_is_deleted` = 0 TO `readers`, `app user`;
+CREATE ROW POLICY OR REPLACE `ch_sink_orders` ON `shop`.`orders` USING `_is_deleted` = 0 TO `readers`, `app user`;

@@ -5,19 +5,22 @@ delete row away and the deleted row comes back; without FINAL old rows show unti
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import clickhouse_connect
 import pytest
 from clickhouse_connect.driver.client import Client as Driver
 
-from ch_sink.clickhouse import ClickHouseTableAdmin, Client, server_facts
+from ch_sink.clickhouse import ClickHouseTableAdmin, Client, run_statement, server_facts
 from ch_sink.discovery.init_plan import plan_init
+from ch_sink.discovery.wiring import table_spec
 from ch_sink.errors import TableError
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.model.policy import ChangePolicy, policy_of
 from ch_sink.table.checks import check_table
-from ch_sink.table.ddl import create_row_policy, policy_name
+from ch_sink.table.ddl import create_row_policy, policy_name, row_policies
+from ch_sink.table.facts import RowPolicy, ServerFacts
 from tests.support.endpoint import settings_for
 from tests.support.hand import (
     COLLAPSING,
@@ -126,6 +129,31 @@ def test_sums_of_signs_are_no_matter_of_readers_under_a_policy(make: Make, engin
     total = f"SELECT toInt64(sum(_sign)) FROM {fed.name}"
     assert reader.query(total).first_row[0] > 2
     assert fed.query(total) == [(2,)]
+
+
+def test_init_replaces_a_policy_of_other_roles_or_another_engine(make: Make, reader: Driver) -> None:
+    fed = make("sign")
+    first = replace(fed.table.engine, is_deleted_column="_gone", sign_column=None)
+    spec = table_spec(config())
+    for engine, roles, done in (
+        (first, ("others",), "created"),
+        (first, ("others",), "unchanged"),
+        (first, ("others", "readers"), "changed"),
+        (fed.table.engine, ("others", "readers"), "changed"),
+    ):
+        [statement] = row_policies("t", engine, replace(spec, database=fed.table.database, row_policy_roles=roles))
+        assert run_statement(fed.client, statement) == done
+    fed.feed([insert(i, v, 100 + i) for i, v in ((1, "b"), (2, "x"), (4, "d"))])
+    fed.feed([delete(row(2, "x"), 210)])
+    assert seen(reader, fed, f"{fed.name} FINAL", **AFTER) == LIVE
+
+
+@pytest.mark.parametrize(("condition", "wrong"), [("_gone = 0", 1), ("`_sign` != -1", 0), ("_sign != -1", 0)])
+def test_check_tells_a_policy_of_another_engine(make: Make, condition: str, wrong: int) -> None:
+    table = make("sign").table
+    facts = ServerFacts("26.9", policies=(RowPolicy(policy_name("t"), condition), RowPolicy("own", "id > 0")))
+    found = check_table(table, ["id"], ChangePolicy(), server=facts)
+    assert [f.level for f in found if "is of another engine" in f.detail] == ["fail"] * wrong
 
 
 def test_append_tables_get_no_policy(make: Make) -> None:

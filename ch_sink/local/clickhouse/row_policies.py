@@ -24,7 +24,7 @@ _NAME = r"(`(?:[^`\\]|\\.)+`|\w+)"
 _NAMES = rf"({_NAME}(?:\s*,\s*{_NAME})*)"
 _POLICY = re.compile(r"\s*\w+\s+(?:ROW\s+)?POLIC", re.IGNORECASE)
 _CREATE = re.compile(
-    rf"CREATE\s+ROW\s+POLICY\s+(IF\s+NOT\s+EXISTS\s+)?{_NAME}\s+ON\s+{_NAME}\.{_NAME}\s+USING\s+(.+)\s+"
+    rf"CREATE\s+ROW\s+POLICY\s+(IF\s+NOT\s+EXISTS\s+|OR\s+REPLACE\s+)?{_NAME}\s+ON\s+{_NAME}\.{_NAME}\s+USING\s+(.+)\s+"
     rf"TO\s+(?:ALL\s+EXCEPT\s+{_NAMES}|{_NAMES})",
     re.IGNORECASE | re.DOTALL,
 )
@@ -36,7 +36,8 @@ _XML_NAME = re.compile(r"^[A-Za-z_][\w-]*$", re.ASCII)
 class PolicyStatement:
     """A statement, or the policy that it made. Without a condition it is a ``DROP``.
 
-    ``lenient``: IF [NOT] EXISTS. ``roles`` may hold ``ALL``, from which ``excepted`` are excepted.
+    ``lenient``: IF [NOT] EXISTS; ``replaces``: OR REPLACE. ``roles`` may hold ``ALL``, from which ``excepted`` are
+    excepted.
     """
 
     name: str
@@ -46,6 +47,7 @@ class PolicyStatement:
     lenient: bool = False
     roles: tuple[str, ...] = ()
     excepted: tuple[str, ...] = ()
+    replaces: bool = False
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -63,8 +65,8 @@ def parse_policy_statement(text: bytes) -> PolicyStatement | None:
         raise QueryError.make(
             48,
             "NOT_IMPLEMENTED",
-            "The embedded server takes CREATE ROW POLICY [IF NOT EXISTS] name ON database.table USING condition TO "
-            "roles | ALL [EXCEPT roles], and DROP ROW POLICY [IF EXISTS] name ON database.table",
+            "The embedded server takes CREATE ROW POLICY [IF NOT EXISTS | OR REPLACE] name ON database.table "
+            "USING condition TO roles | ALL [EXCEPT roles], and DROP ROW POLICY [IF EXISTS] name ON database.table",
         )
     name, database, table = map(_bare, (found[2], found[3], found[4]))
     for one in (database, table):
@@ -75,7 +77,10 @@ def parse_policy_statement(text: bytes) -> PolicyStatement | None:
     excepted, roles = (tuple(map(_bare, re.findall(_NAME, names or ""))) for names in (found[6], found[9]))
     if "all" in roles or found[6]:
         roles = ("ALL",)
-    return PolicyStatement(name, database, table, found[5].strip(), bool(found[1]), roles, excepted)
+    how = (found[1] or "").upper()
+    return PolicyStatement(
+        name, database, table, found[5].strip(), how.startswith("IF"), roles, excepted, replaces=how.startswith("OR")
+    )
 
 
 def _bare(name: str) -> str:
@@ -121,7 +126,9 @@ class RowPolicies:
         with self._lock:
             others = tuple(p for p in self._policies if p.place != statement.place)
             exists = len(others) < len(self._policies)
-            if exists == bool(statement.condition):
+            if statement.replaces and statement in self._policies:
+                return
+            if exists == bool(statement.condition) and not statement.replaces:
                 if statement.lenient:
                     return
                 where = f"row policy `{statement.name} ON {statement.database}.{statement.table}`"

@@ -89,6 +89,8 @@ def test_existing_and_missing_policies(policies: RowPolicies) -> None:
     assert caught.value.code == 493
     carry_out(policies, "CREATE ROW POLICY IF NOT EXISTS p ON shop.t USING 0 TO ALL")
     assert condition(policies) == "1"
+    carry_out(policies, "CREATE ROW POLICY OR REPLACE p ON shop.t USING 0 TO ALL")
+    assert condition(policies) == "0"
     carry_out(policies, "DROP ROW POLICY p ON shop.t")
     assert condition(policies) is None
     with pytest.raises(QueryError) as caught:

@@ -130,7 +130,7 @@ def test_row_policies_name_their_users() -> None:
     engine = made_engine(replace(SPEC, engine=EngineChoice.SIGN_REPLACING))
     sql = create_row_policy("d", "t", engine, ["all"], spare=["sink"], cluster="c")
     assert sql == (
-        "CREATE ROW POLICY IF NOT EXISTS `ch_sink_t` ON CLUSTER `c` ON `d`.`t` USING `_sign` != -1 TO ALL EXCEPT `sink`"
+        "CREATE ROW POLICY OR REPLACE `ch_sink_t` ON CLUSTER `c` ON `d`.`t` USING `_sign` != -1 TO ALL EXCEPT `sink`"
     )
     assert create_row_policy("d", "t", made_engine(SPEC), ["a", "b c"]).endswith(
         "USING `_is_deleted` = 0 TO `a`, `b c`"
