@@ -214,6 +214,8 @@ class TopicFacts:
     topic_id: str
     partitions: int
     epoch: int
+    on_rows: bool = False
+    """The table had rows before the stream read anything: the topic may have no event of them."""
 
 
 CLOCKS = 60_000

@@ -168,7 +168,8 @@ class OpenStream:
         shared = bool(columns.source) and not own_rows(table, columns)
         # A batch that was cut longer before may have stored rows of an epoch in which it is read again.
         known = shared or (self.settings.ends_vary and topic.topic_id in ledger.topic_ids())
-        self.states = States(ledger, topic.topic_id, len(topic.low) if topic.whole else 0, epoch, shared=known)
+        partitions, has_rows = len(topic.low) if topic.whole else 0, self.table.has_rows
+        self.states = States(ledger, topic.topic_id, partitions, epoch, shared=known, has_rows=has_rows)
         self.reached = ledger.progress(topic.topic_id)
 
     def add_columns(self, barriers: Sequence[Barrier]) -> None:

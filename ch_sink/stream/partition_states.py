@@ -1,7 +1,7 @@
 """The state with which a range begins, from the last result, the ledger and changes of the topic itself."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ch_sink.errors import StreamFailed
@@ -17,13 +17,21 @@ class States:
     """States of one stream's partitions, for one topic id at a time."""
 
     def __init__(
-        self, ledger: Ledger, topic_id: str, partitions: int, stored_epoch: int | None, *, shared: bool = False
+        self,
+        ledger: Ledger,
+        topic_id: str,
+        partitions: int,
+        stored_epoch: int | None,
+        *,
+        shared: bool = False,
+        has_rows: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         Args:
             partitions: how many the topic has now, 0 if nothing says so; used if the ledger does not know the topic.
             stored_epoch: highest epoch in the table, None if it is empty.
             shared: other streams may have written that epoch, which live on.
+            has_rows: whether the table has any; asked if the stream has read nothing yet.
         """
         self._ledger, self._topic_id = ledger, topic_id
         self._stored = -1 if stored_epoch is None else stored_epoch
@@ -60,7 +68,7 @@ class States:
             # If there is anything, the topic was recreated or the ledger was lost: what is read now beats all of it.
             others = [state.epoch for state in last] + [t.epoch for t in topics]
             self._epoch = max([*others, self._stored]) + 1
-            self._record()
+            self._record(on_rows=not others and has_rows())
         self._orders = {(state.strategy, state.looks_up) for state in last}
 
     def _last_states(self, refills: Sequence[TableRefilled]) -> list[State]:
@@ -259,5 +267,5 @@ class States:
             offset, known = self._known[partition]
             self._known[partition] = (offset, replace(known, doubled=state.doubled))
 
-    def _record(self) -> None:
-        self._ledger.record(TopicFacts(self._topic_id, self._partitions, self._epoch))
+    def _record(self, *, on_rows: bool = False) -> None:
+        self._ledger.record(TopicFacts(self._topic_id, self._partitions, self._epoch, on_rows))

@@ -93,7 +93,13 @@ def base_of(ledger: Ledger, topic: TopicState) -> tuple[TopicFacts, ...]:
 
 def is_incomplete(ledger: Ledger, topic: TopicState) -> bool:
     """Whether the table may rightly have rows of which the topic holds no event, or none since they were loaded."""
-    return any(topic.low.values()) or bool(loads_of(ledger, topic.topic_id)) or follows_another(ledger, topic)
+    missing = any(topic.low.values()) or bool(loads_of(ledger, topic.topic_id))
+    return missing or follows_another(ledger, topic) or began_on_rows(ledger, topic)
+
+
+def began_on_rows(ledger: Ledger, topic: TopicState) -> bool:
+    """Whether the table had rows before the stream read anything: taken over, filled by hand, or of a lost ledger."""
+    return any(facts.on_rows for facts in facts_of(ledger, topic.topic_id))
 
 
 def follows_another(ledger: Ledger, topic: TopicState) -> bool:
@@ -130,6 +136,12 @@ def expect_whole(subject: Subject, topic: TopicState) -> None:
     if follows_another(subject.ledger, topic) and not _begins_with_snapshot(subject, topic):
         raise StreamFailed(
             f"topic {topic.topic} was recreated and does not begin with a snapshot: it may lack rows of {name}",
+            hint=hint,
+        )
+    if began_on_rows(subject.ledger, topic) and not _begins_with_snapshot(subject, topic):
+        raise StreamFailed(
+            f"{name} had rows before the stream read topic {topic.topic}, which does not begin with a snapshot: it may "
+            "lack rows of the table",
             hint=hint,
         )
     if loads_of(subject.ledger, topic.topic_id):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from ctypes import CDLL
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -179,10 +179,10 @@ def key_converter(column: Column, policy: Policy, years: Years) -> Converter:
     Two keys never become one value: a column takes one kind of them, whatever else could be converted. Raises
     TableError for a type of which that is not known.
     """
-    kind = parse_type(column.type).bare
+    kind, exact = parse_type(column.type).bare, replace(policy.values, out_of_range="exact")
     if kind.name == "String":
         # A plain text has one meaning.
-        return into(column, policy.values, years, typed_key_text if policy.documents.keys == "typed" else _plain_key)
+        return into(column, exact, years, typed_key_text if policy.documents.keys == "typed" else _plain_key)
     taken, what = (_is_number, "numbers") if integer_bounds(kind) is not None else _KEYS.get(kind.name, (None, ""))
     if taken is None:
         raise TableError(
@@ -190,7 +190,7 @@ def key_converter(column: Column, policy: Policy, years: Years) -> Converter:
             hint=f"recreate the table with {column.name} String and set document.keys: typed, or make it UUID or "
             "an integer if all keys are",
         )
-    return Prepared(partial(_of_kind, taken, kind, what), into(column, policy.values, years))
+    return Prepared(partial(_of_kind, taken, kind, what), into(column, exact, years))
 
 
 def _is_number(value: Any) -> bool:

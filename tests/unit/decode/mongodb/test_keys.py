@@ -143,6 +143,15 @@ def test_a_key_column_takes_one_kind_of_keys(
     assert values is None or stored(batch)[: len(values)] == values
 
 
+@pytest.mark.parametrize("out_of_range", ["fail", "clamp", "null"])
+@pytest.mark.parametrize("wrong", [1.5, 1e30, -1])
+def test_a_number_that_is_not_in_range_is_no_other_key(wrong: float, out_of_range: str) -> None:
+    for column in ("UInt8", "Nullable(UInt8)"):
+        batch = decode([1, 255, 0, wrong], column, out_of_range=out_of_range)
+        assert [bad.index for bad in batch.bad] == [3]
+        assert stored(batch) == [1, 255, 0]
+
+
 @pytest.mark.parametrize(
     "column", ["Float64", "Decimal(38, 4)", "Date", "DateTime", "DateTime64(3)", "Bool", "Enum8('a' = 1)", "IPv4"]
 )
