@@ -250,13 +250,6 @@ def _refuse(engine: Engine, row: TableRow) -> None:
             "so a repeated or late event would restore an old state",
             hint=f"Recreate the table as {engine.name}(_version): `ch_sink init`.",
         )
-    signed = engine.sign_column in columns_in(row.partition_key or "tuple()", {c.name for c in row.columns})
-    if engine.family is Family.COLLAPSING and signed:
-        raise TableError(
-            f"{row.qualified} is a {engine.name} whose PARTITION BY ({row.partition_key}) has its sign column: no −1 "
-            "meets the row that it is for",
-            hint="Recreate the table with a PARTITION BY without it (`ch_sink init`).",
-        )
 
 
 def _refuse_unstored(row: TableRow) -> None:
@@ -293,12 +286,18 @@ def _refuse_unstated_places(table: TargetTable) -> None:
             hint="Recreate the Distributed table with a sharding key made of key columns, such as cityHash64(id), and "
             "fill the shards' tables again.",
         )
-    keys = {"ORDER BY": ", ".join(table.sorting_elements)}
+    keys = {"ORDER BY": ", ".join(table.sorting_elements), "sharding key": table.sharding_key}
     if family is Family.COLLAPSING:
         keys["PARTITION BY"] = table.partition_key
-    if table.sharding_key:
-        keys["sharding key"] = table.sharding_key
+    # A −1 states the version of its row; rows that replace each other have other versions and marks.
+    own = table.system_columns if family is Family.REPLACING else {table.engine.sign_column or ""}
     for clause, key in keys.items():
+        if named := columns_in(key or "tuple()", own):
+            raise TableError(
+                f"{table.qualified} is a {table.engine.name} whose {clause} ({key}) has {min(named)!r}, which the sink "
+                "sets for each change: a row would not meet what replaces or deletes it",
+                hint=f"Recreate the table with a {clause} of the source's columns (`ch_sink init`).",
+            )
         if found := table.unstated_places(key):
             name = min(found)
             raise TableError(

@@ -143,8 +143,36 @@ def test_coalescing_is_refused(engine: ClickHouse) -> None:
 
 
 def test_a_partition_by_the_sign_of_a_collapsing_table_is_refused(engine: ClickHouse) -> None:
-    with pytest.raises(TableError, match=r"PARTITION BY \(sign\) has its sign column"):
+    with pytest.raises(TableError, match=r"PARTITION BY \(sign\) has 'sign', which the sink sets for each change"):
         assemble(make(engine, "CollapsingMergeTree(sign) PARTITION BY sign ORDER BY id"), policy_of())
+
+
+@pytest.mark.parametrize(
+    ("clause", "name"),
+    [
+        ("ReplacingMergeTree(ver) ORDER BY (id, ver)", "ver"),
+        ("ReplacingMergeTree(ver, deleted) ORDER BY (id, deleted)", "deleted"),
+        ("CollapsingMergeTree(sign) ORDER BY (id, sign)", "sign"),
+        ("VersionedCollapsingMergeTree(sign, ver) ORDER BY (id, sign)", "sign"),
+        ("VersionedCollapsingMergeTree(sign, ver) ORDER BY (id, ver)", ""),
+        ("ReplacingMergeTree(ver, deleted) PARTITION BY deleted ORDER BY id", ""),
+    ],
+)
+def test_a_row_is_not_sorted_by_what_each_change_sets(engine: ClickHouse, clause: str, name: str) -> None:
+    made = make(engine, clause)
+    if not name:
+        assert assemble(made, policy_of()).engine.name in clause
+        return
+    with pytest.raises(TableError, match=rf"ORDER BY .* has '{name}', which the sink sets for each change"):
+        assemble(made, policy_of())
+
+
+@pytest.mark.parametrize("key", ["ver", "cityHash64(id, deleted)"])
+def test_a_row_is_not_sharded_by_what_each_change_sets(engine: ClickHouse, key: str) -> None:
+    over, local = distributed(engine)
+    over["engine_full"] = f"Distributed('c', 't', 'x', {key})"
+    with pytest.raises(TableError, match=r"whose sharding key .* which the sink sets for each change"):
+        assemble(over, policy_of(), local=local)
     assert assemble(make(engine, "CollapsingMergeTree(sign) PARTITION BY id ORDER BY id"), policy_of()).partition_key
 
 
