@@ -121,7 +121,10 @@ _WORDS = WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}
 def _placeholder(value: str) -> str:
     """``hex:`` and the digits of UTF-8, as the connector decodes its setting; any other text is itself."""
     try:
-        return bytes.fromhex(value[4:]).decode() if value.startswith("hex:") else value
+        text = bytes.fromhex(value[4:]).decode() if value.startswith("hex:") else value
+        if text:
+            return text
+        raise ValueError
     except ValueError as error:
         raise ValueError(
             "has no hexadecimal digits of a text in UTF-8 behind hex:; write what unavailable.value.placeholder has"

@@ -100,8 +100,7 @@ def views_key(
     if schema is not None or table.engine.family is not Family.MERGE_TREE:
         return key_columns(config, schema, table)
     chosen = config.policy().columns
-    names = tuple(chosen.target(name) for name in config.key_columns or recorded)
-    return (*table.added_key(chosen), *names) if names else None
+    return chosen.shown_key(config.key_columns or recorded) or None
 
 
 VIEWS_LATER = "Run `ch_sink init CONFIG --apply` again once the topic holds change events, or set key_columns before"

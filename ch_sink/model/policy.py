@@ -4,6 +4,7 @@ Functions take the group that they use; only entry points that pass groups on ta
 """
 
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
@@ -115,6 +116,10 @@ class ColumnPolicy:
     def target(self, name: str) -> str:
         """The table's column for a column of the source."""
         return dict(self.rename).get(name, name)
+
+    def shown_key(self, key: Sequence[str]) -> tuple[str, ...]:
+        """The columns by which views tell rows apart, for the source's key: not a constant that only sorts them."""
+        return (*(name for name, _ in self.add if name in self.source), *map(self.target, key)) if key else ()
 
     @property
     def hides(self) -> bool:

@@ -81,7 +81,7 @@ class StreamTable:
 
         ``profile``: what a range has learned; it may know no key.
         """
-        key = self.target.stored_key(profile.key_columns)
+        key = self._settings.policy.columns.shown_key(profile.key_columns)
         if not self.target.appends or key == self._shown_by or profile.key_source not in ("row", "configuration"):
             return
         self._admin.carry_out(self.now, (), key)

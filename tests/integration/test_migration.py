@@ -17,6 +17,7 @@ from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, ClickHouse
 from ch_sink.config import Config
 from ch_sink.discovery.init_plan import other_rows
 from ch_sink.discovery.look import examine
+from ch_sink.errors import StreamFailed
 from ch_sink.snapshot.reader import Value
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.trust.refill import Refill
@@ -246,6 +247,27 @@ def test_a_table_is_taken_over_as_it_is(client: Client, database: str, name: str
     assert it.current() == {**SOURCE, 7: "g2"}
     it.exchange("orders_before")  # the way back
     assert it.stored() == before
+
+
+@pytest.mark.parametrize("name", ["Altinity", "Altinity before ClickHouse 23.2"])
+def test_rows_of_before_the_topic_are_not_judged_by_it(client: Client, database: str, name: str) -> None:
+    """Its connector began without a snapshot, so it says nothing of most rows."""
+    written_by(PRODUCTS[name], client, database)
+    it = Move(client, database)
+    it.follow(it.findings())
+    it.init()
+    feed = it.feed()
+    feed.chunk(1, 0)
+    feed.chunk(0, len(HISTORY))
+    topic = Options(against="topic", patience=0)
+    with verified(it.subject(feed, SOURCE), topic) as done:
+        report = done.report
+    assert (report.missing, report.extra, report.different, report.unknown) == (0, 0, 0, 2)
+    assert repaired(it.subject(feed, SOURCE), topic, apply=True).all_repaired
+    feed.runner.stop()
+    with pytest.raises(StreamFailed, match="had rows before the stream read topic t, which does not begin with a snap"):
+        resynced(it.refill(it.subject(feed, SOURCE)), against="topic", apply=True)
+    assert it.current() == LEFT
 
 
 def test_changes_win_over_an_initial_load_and_its_repair(client: Client, database: str) -> None:

@@ -95,7 +95,7 @@ def test_a_placeholder_in_hexadecimal_digits_is_decoded(write):
     config = load(write(SMALLEST + 'placeholder: "hex:5f5f5821"\n'), environ={})
     assert config.policy().values.placeholder == "__X!"
     assert type(config).from_task_json(config.to_task_json()).policy() == config.policy()
-    for wrong in ("hex:5", "hex:zz", "hex:ff"):
+    for wrong in ("hex:5", "hex:zz", "hex:ff", "hex:"):
         assert "unavailable.value.placeholder" in str(refused(write(SMALLEST), [f"placeholder={wrong}"]))
 
 

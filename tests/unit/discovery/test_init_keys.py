@@ -1,10 +1,11 @@
 """What ``init`` makes of a topic's key: tables that cannot keep its rows apart are refused, views show rows by it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ch_sink.clickhouse import Client, detect, shown_views
+from ch_sink.clickhouse import Client, detect, execute, shown_views
 from ch_sink.discovery import findings
 from ch_sink.discovery.init_plan import plan_init
 from ch_sink.discovery.look import Sampled
@@ -127,3 +128,16 @@ def test_a_view_of_another_key_fails_until_init_has_run_again(
         if statement.kind == "view":
             client.command(statement.sql)
     assert {found.level for found in findings._views(own, client, key, table)} == {"ok"}
+
+
+def test_views_of_a_history_leave_out_a_constant_that_only_sorts_it(client: Client, database: str) -> None:
+    """As the job does, which would make views of another key again, and `check` would name them."""
+    columns = {"add": {"region": "'eu'"}}
+    more: dict[str, Any] = {"engine": "append", "columns": columns, "init": {"order_by": ["region", "id"]}}
+    chosen = config(clickhouse={"url": client.settings.url, "database": database, "table": "h"}, **more)
+    execute(client, [one.sql for one in plan_init(chosen, seen(RECORDS, **more), client).statements])
+    assert detect(client, database, "h", chosen.policy()).sorting_key == ("region", "id")
+    shown = shown_views(client, database, ["h_current", "h_history", "h_at"])
+    assert {view.key for view in shown.values()} == {("id",)} == {chosen.policy().columns.shown_key(("id",))}
+    merged = replace(chosen.policy().columns, source=("region",))
+    assert (merged.shown_key(("id",)), merged.shown_key(())) == (("region", "id"), ())
