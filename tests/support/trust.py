@@ -48,7 +48,15 @@ def subject_of(client: Client, database: str, feed: Feed, stream: str, key: tupl
         lambda now, want: Decoder(now, feed.policy, want_before=want, registry=known),
         feed.book,
         rollups=table.rollups,
+        failed=lambda topic_id: _not_applied(feed, topic_id),
     )
+
+
+def _not_applied(feed: Feed, topic_id: str) -> set[tuple[int, int]]:
+    """Partition and offset of the records that are dead letters, or wait for values of another partition."""
+    pending = feed.runner.ports.pending
+    waiting = {(p, r.offset) for own, p in pending.places() if own == topic_id for r in pending.open(topic_id, p)}
+    return waiting | feed.letters_of.places()
 
 
 def recorded_subject(client: Client, database: str, stream: str, table: str, engine: str = "") -> Subject:

@@ -152,6 +152,7 @@ def test_a_partition_by_the_sign_of_a_collapsing_table_is_refused(engine: ClickH
     [
         ("ReplacingMergeTree(ver) ORDER BY (id, ver)", "ver"),
         ("ReplacingMergeTree(ver, deleted) ORDER BY (id, deleted)", "deleted"),
+        ("ReplacingMergeTree(ver) ORDER BY (id, toDate(ver))", "ver"),
         ("CollapsingMergeTree(sign) ORDER BY (id, sign)", "sign"),
         ("VersionedCollapsingMergeTree(sign, ver) ORDER BY (id, sign)", "sign"),
         ("VersionedCollapsingMergeTree(sign, ver) ORDER BY (id, ver)", ""),
