@@ -81,11 +81,12 @@ class StreamTable:
 
         ``profile``: what a range has learned; it may know no key.
         """
-        key = self._settings.policy.columns.shown_key(profile.key_columns)
-        if not self.target.appends or key == self._shown_by or profile.key_source not in ("row", "configuration"):
+        if not self.target.appends or profile.key_source not in ("row", "configuration"):
             return
-        self._admin.carry_out(self.now, (), key)
-        self._shown_by = key
+        key = self._settings.policy.columns.shown_key(profile.key_columns)
+        if key != self._shown_by:
+            self._admin.carry_out(self.now, (), key)
+            self._shown_by = key
 
     def truncate(self, version: int, supersede: Callable[[], Sequence[Fence]]) -> None:
         """Delete the rows below this version."""

@@ -9,17 +9,12 @@ from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type, converter, expect_key, ignores_comment
 from ch_sink.types.arrow import INTEGERS, integer_bounds
 from ch_sink.types.chtype import ChType, parse_type
-from ch_sink.types.column import Column, TypeChoices, ValuePolicy, held, natural
+from ch_sink.types.column import Column, TypeChoices, ValuePolicy, held, natural, unit
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import literal, quote
 
-_ZONELESS = frozenset(
-    (
-        "org.apache.kafka.connect.data.Timestamp",
-        *(f"io.debezium.time.{name}" for name in ("Timestamp", "MicroTimestamp", "NanoTimestamp")),
-    )
-)
-"""Times of day in no zone, sent as if they were UTC's: DATETIME, timestamp, datetime2."""
+_ZONELESS = ("Timestamp", "MicroTimestamp", "NanoTimestamp")
+"""What numbers count that are times in no zone, sent as if they were UTC's: DATETIME, timestamp, datetime2."""
 _UTC = ("", "UTC", "Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Universal", "Etc/Universal", "Etc/Zulu", "GMT", "Etc/GMT")
 _NEVER_NULL = ("Array", "Map", "Nested")
 _RANGES = {
@@ -55,7 +50,7 @@ def type_findings(
         for finding in _column(table, column, declared, key, policy, choices):
             faults += finding.level == "fail"
             yield finding
-        if declared is not None and declared.name in _ZONELESS and (other := _other_zone(column, zone)):
+        if declared is not None and unit(declared) in _ZONELESS and (other := _other_zone(column, zone)):
             yield Finding(
                 "warn",
                 "types",

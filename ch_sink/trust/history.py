@@ -133,17 +133,16 @@ def expect_whole(subject: Subject, topic: TopicState) -> None:
     if any(topic.low.values()):
         raise StreamFailed(f"topic {topic.topic} no longer holds its first records", hint=hint)
     name = subject.table.qualified
-    if follows_another(subject.ledger, topic) and not _begins_with_snapshot(subject, topic):
-        raise StreamFailed(
-            f"topic {topic.topic} was recreated and does not begin with a snapshot: it may lack rows of {name}",
-            hint=hint,
-        )
-    if began_on_rows(subject.ledger, topic) and not _begins_with_snapshot(subject, topic):
-        raise StreamFailed(
+    lacks = ""
+    if follows_another(subject.ledger, topic):
+        lacks = f"topic {topic.topic} was recreated and does not begin with a snapshot: it may lack rows of {name}"
+    elif began_on_rows(subject.ledger, topic):
+        lacks = (
             f"{name} had rows before the stream read topic {topic.topic}, which does not begin with a snapshot: it may "
-            "lack rows of the table",
-            hint=hint,
+            "lack rows of the table"
         )
+    if lacks and not _begins_with_snapshot(subject, topic):
+        raise StreamFailed(lacks, hint=hint)
     if loads_of(subject.ledger, topic.topic_id):
         raise StreamFailed(f"{name} was filled from the database: topic {topic.topic} may lack rows of it", hint=hint)
 
