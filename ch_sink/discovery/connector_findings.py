@@ -3,16 +3,19 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from ch_sink.config import Config
 from ch_sink.decode.key_layouts import REMEDY, is_struct_text, reason
+from ch_sink.decode.source_tables import SourceTables
 from ch_sink.discovery.sample_rows import RowEvent, decoded, framed_payloads, row_events, row_pairs
 from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
+from ch_sink.model.values import is_part
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import SchemaRegistry
 from ch_sink.sources import Other, RefusedConnector, refusal, refusal_of_cells, source_for
@@ -159,6 +162,8 @@ class Marks:
     """Columns that can be null and hold their default, while no such column is ever null."""
     only_snapshot: bool = False
     """All events are PostgreSQL's, and of a snapshot."""
+    mixed: tuple[str, ...] = ()
+    """The source tables of the events, if there are several and no field of the key tells their rows apart."""
 
 
 def marks_of(
@@ -172,7 +177,22 @@ def marks_of(
         _old_keys(rows, schema) if of_postgres else (),
         _defaults(rows, schema) if not schema.inferred else (),
         of_postgres and bool(rows) and all(event.op == "r" for event in events),
+        _mixed(parts, schema, policy, registry) if {f.name for f in schema.key} <= {*chain(*rows)} else (),
     )
+
+
+def _mixed(
+    parts: Sequence[Records], schema: RowSchema, policy: Policy, registry: SchemaRegistry | None
+) -> tuple[str, ...]:
+    """Where a field of the key is ignored, the operator has said that keys are unique without it."""
+    if not schema.key or policy.keys.ignored:
+        return ()
+    tables = SourceTables(registry, policy.events)
+    headers = chain(*(part.headers or [None] * len(part) for part in parts))
+    stated = [tables.of(*record) for record in zip(chain(*(part.values for part in parts)), headers, strict=True)]
+    names = sorted({table.name for table in stated if table is not None})
+    whole = tuple(name for name in names if not any(is_part(name, other) for other in names if other != name))
+    return whole if len(whole) > 1 else ()
 
 
 def _old_keys(rows: Sequence[Mapping[str, Any]], schema: RowSchema) -> tuple[str, ...]:
@@ -211,6 +231,16 @@ def change_findings(marks: Marks) -> Iterator[Finding]:
             f"{', '.join(marks.defaults)}: no sampled row has NULL in a column with a default. Converters write the "
             "default instead unless configured otherwise, and the source's NULL is lost",
             "Set value.converter.replace.null.with.default=false at the connector. See docs/formats.md.",
+        )
+    if marks.mixed:
+        shown = ", ".join(marks.mixed[:3]) + (", …" if marks.mixed[3:] else "")
+        yield Finding(
+            "warn",
+            "source tables",
+            f"the topic carries events of {len(marks.mixed)} source tables ({shown}), and keys do not say of which: "
+            "rows of two tables with one key become one row",
+            "Unless keys are unique over these tables, set split: true, or source_table; or let the router add a field "
+            "to keys (key.enforce.uniqueness).",
         )
 
 

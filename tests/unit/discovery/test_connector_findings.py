@@ -74,3 +74,28 @@ def test_a_topic_that_may_be_a_partition_s_is_named_with_its_root(
     found = list(partition_finding(marks, topic, others))
     assert bool(found) is bool(root)
     assert all(root in f.detail and "skip: true" in (f.remedy or "") for f in found)
+
+
+@pytest.mark.parametrize(
+    ("tables", "field", "ignored", "warned"),
+    [
+        (["public.a", "public.b"], False, "", "public.a, public.b"),
+        (["public.a", "public.a", "a"], False, "", ""),
+        (["public.a", "public.b"], True, "", ""),
+        (["public.a", "public.b"], True, "__dbz__physicalTableIdentifier", ""),
+        (["a.t", "b.t", "c.t", "d.t"], False, "", "a.t, b.t, c.t, …"),
+    ],
+)
+def test_source_tables_that_keys_do_not_tell_apart_are_warned_of(
+    tables: list[str], field: bool, ignored: str, warned: str
+) -> None:
+    """As a router makes such a topic, with and without the field that it adds to keys."""
+    events = [
+        {"op": "c", "after": {"id": 1}, "source": {"connector": "postgresql", "schema": s, "table": t}}
+        for s, _, t in (name.rpartition(".") for name in tables)
+    ]
+    own = {"__dbz__physicalTableIdentifier": "x"} if field else {}
+    chunk = chunk_of([json.dumps({"id": 1, **own}).encode()] * len(events), [json.dumps(e).encode() for e in events])
+    marks = examine([chunk], "t", policy_of(ignored_key_fields=(ignored,) if ignored else ())).marks
+    found = [f.detail for f in change_findings(marks) if f.title == "source tables"]
+    assert (f"({warned})" in found[0]) if warned else not found
