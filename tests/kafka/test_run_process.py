@@ -235,7 +235,7 @@ def test_a_second_signal_ends_it_at_once(config: str, start: Callable[..., Runni
     os.killpg(running.process.pid, signal.SIGINT)
     began = time.monotonic()
     assert running.end(signal.SIGINT) == 130
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     assert "Traceback" not in running.text()
 
 
