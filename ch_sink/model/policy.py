@@ -141,7 +141,8 @@ class ColumnPolicy:
     @property
     def left_out(self) -> frozenset[str]:
         """Columns that the stream does not fill even if the table has them."""
-        return frozenset((*self.exclude, *(old for old, _ in self.rename))) - {new for _, new in self.rename}
+        filled = {*(new for _, new in self.rename), *dict(self.add)}
+        return frozenset((*self.exclude, *(old for old, _ in self.rename))) - filled
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -276,3 +277,21 @@ def test_lookup_in_a_table_with_a_tuple_column_named_t(
     fed.restart()
     fed.feed([postgres("u", {"id": 1}, None, row | {"v": PLACEHOLDER, "n": 2}, 200, 190)])
     assert [tuple(found)[:3] for found in fed.query("SELECT id, v, n FROM {t} FINAL")] == [(1, "long", 2)]
+
+
+@pytest.mark.parametrize("freed", [{"exclude": ("tenant",)}, {"rename": (("tenant", "its_tenant"),)}])
+@pytest.mark.parametrize("engine", ["replacing", "collapsing"])
+def test_a_constant_takes_the_name_that_a_source_column_gave_up(
+    client: Client, database: str, own_tables: str, engine: str, freed: dict[str, Any]
+) -> None:
+    """It is the key that tells topics apart: without it their rows would replace each other."""
+    clause, own = OWN[engine]
+    columns = "tenant String, id Int64, its_tenant String, v String"
+    end = "ORDER BY (tenant, id) SETTINGS non_replicated_deduplication_window = 9"
+    ddl = f"({columns}, {own}) ENGINE = {clause} {end}"
+    policy = policy_of(add=(("tenant", "'eu'"),), source_columns=("tenant",), **freed)
+    fed = HandFed(client, database, own_tables, ddl, ("id",), policy)
+    fed.feed([mysql("c", {"id": n}, None, {"id": n, "tenant": "its own", "v": "a"}, 10 * n) for n in (1, 2)])
+    fed.feed([mysql("u", {"id": 1}, {"id": 1, "tenant": "its own", "v": "a"}, {"id": 1, "tenant": "x", "v": "b"}, 30)])
+    kept = {1: "x", 2: "its own"} if "rename" in freed else {1: "", 2: ""}
+    assert sorted(tuple(found)[:4] for found in fed.view()) == [("eu", 1, kept[1], "b"), ("eu", 2, kept[2], "a")]
