@@ -105,6 +105,8 @@ class Keys:
 
 
 _NEVER_NULLABLE = frozenset({"Array", "Map", "Tuple", "Nested", "JSON", "Variant", "Dynamic", "Object"})
+_FILLED_HERE = _NEVER_NULLABLE | {"Enum8", "Enum16", "Date32"}
+"""Types whose nulls become the column's default before they are sent."""
 
 
 def fenced_query(table: TargetTable, rows: pa.Table, condition: str) -> str:
@@ -154,11 +156,11 @@ def needs_query(table: TargetTable, rows: pa.Table) -> bool:
 
 
 def with_defaults(table: TargetTable, rows: pa.Table) -> pa.Table:
-    """The rows; a null whose column has no Nullable form becomes the column's default, as in a plain insert."""
+    """The rows; a null that no server makes the column's default of becomes it here."""
     for name, default in table.defaults:
         if name not in rows.column_names or not rows.column(name).null_count:
             continue
-        if _bare(table, name).partition("(")[0] in _NEVER_NULLABLE:
+        if _bare(table, name).partition("(")[0] in _FILLED_HERE:
             at, column = rows.schema.get_field_index(name), rows.column(name)
             places = np.where(np.asarray(pc.is_null(column)), len(column), np.arange(len(column)))
             whole = pa.chunked_array([*column.chunks, pa.array([default.as_py()], column.type)])

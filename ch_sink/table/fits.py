@@ -85,7 +85,7 @@ def _column(
             yield Finding("fail", "types", error.message, error.hint)
             return
     remedy = _change(table, column, declared, key, choices)
-    less = _less(declared, parse_type(column.type).bare)
+    less = _less(natural(declared), parse_type(column.type).bare)
     if less:
         yield Finding("warn", "types", f"{column.name} {column.type} holds less than the source: {less}", remedy)
     if declared.optional and in_key and not _holds_null(column):
@@ -138,11 +138,12 @@ def _change(
     return "\n".join((*altered, *refilled(table, key)))
 
 
-def _less(declared: SourceType, target: ChType) -> str:
+def _less(source: ChType, target: ChType) -> str:
     """Which of the source's values the column cannot hold; empty if it holds all of them, or no number, day or time."""
-    source = natural(declared)
     if held(source, target):
         return ""
+    if source.name in ("Array", "Map"):
+        return _less_in_parts(source, target)
     if source.name == target.name == "Decimal":
         whole, scale = target.precision - target.scale, target.scale
         return f"{whole} digits before the point and {scale} after it, others are handled by out_of_range"
@@ -155,3 +156,16 @@ def _less(declared: SourceType, target: ChType) -> str:
     if source.name == target.name == "DateTime64":
         return f"more than {target.precision} fractional digits are cut off"
     return "a Float32 has seven digits" if (source.name, target.name) == ("Float64", "Float32") else ""
+
+
+def _less_in_parts(source: ChType, target: ChType) -> str:
+    if target.name in ("SimpleAggregateFunction", "Tuple") and len(target.items) == 1:
+        return _less_in_parts(source, target.items[0].bare)
+    if source.name != target.name:
+        return ""
+    for one, other in zip(source.items, target.items, strict=True):
+        if one.nullable and not other.nullable and other.bare.name not in ("Dynamic", "Variant"):
+            return f"a null in it is stored as the default of {other}"
+        if less := _less(one.bare, other.bare):
+            return f"in it, {less}"
+    return ""

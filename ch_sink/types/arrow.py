@@ -11,6 +11,7 @@ and up to 26.3 no JSON is written as Arrow.
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -66,6 +67,9 @@ _AS_TEXT = {
     "JSON": "{}",
 }
 """Types that travel as text, each with its default."""
+_NOT_ZERO = ("Enum8", "Enum16", "Date32")
+"""Types whose default is not the number 0."""
+_FIRST_DAY = date(1900, 1, 1)
 _POINT = pa.struct([pa.field("1", pa.float64()), pa.field("2", pa.float64())])
 _GEO: dict[str, pa.DataType] = {
     "Point": _POINT,
@@ -144,10 +148,14 @@ def travels_as_text(clickhouse_type: str) -> bool:
 def without_unreadable_nulls(values: pa.ChunkedArray, clickhouse_type: str) -> pa.ChunkedArray:
     """The values of a column with those nulls replaced by their type's default for which no server takes it.
 
-    These are the nulls of texts within arrays, maps and tuples.
+    These are the nulls of texts within arrays, maps and tuples; and those of Enums and Date32, of which a plain insert
+    makes 0: an Enum may lack it, and an insert by query makes 1900-01-01 of the other.
     """
     tree = parse_type(clickhouse_type)
-    if _wire(tree) == tree or tree.bare.name in _AS_TEXT:
+    zeros = any(map(tree.holds, _NOT_ZERO))
+    if tree.bare.name in _AS_TEXT or (tree.bare.name in _NOT_ZERO and not values.null_count):
+        return values
+    if not zeros and _wire(tree) == tree:
         return values
     return pa.chunked_array([_filled(chunk, tree) for chunk in values.chunks], values.type)
 
@@ -156,6 +164,9 @@ def _filled(values: pa.Array, tree: ChType) -> pa.Array:
     bare = tree.bare
     if bare.name in _AS_TEXT:
         return values if tree.nullable else pc.fill_null(values, _AS_TEXT[bare.name])
+    if bare.name in _NOT_ZERO:
+        default = min(number for _, number in bare.values) if bare.values else _FIRST_DAY
+        return values if tree.nullable else pc.fill_null(values, pa.scalar(default, values.type))
     if bare.name in ("Tuple", "Nested") and pa.types.is_struct(values.type):
         parts = [_filled(part, item) for part, item in zip(values.flatten(), bare.items, strict=True)]
         # Some servers make nulls of all parts of a null tuple.

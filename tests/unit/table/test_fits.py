@@ -25,6 +25,14 @@ def required(kind: str, name: str | None = None, **parameters: str) -> SourceTyp
     return SourceType(kind, name, tuple(parameters.items()), optional=False)
 
 
+def array(items: SourceType) -> SourceType:
+    return SourceType("array", optional=False, items=items)
+
+
+def pairs(values: SourceType) -> SourceType:
+    return SourceType("map", optional=False, keys=SourceType("string", optional=False), items=values)
+
+
 VARIABLE = required("struct", D + "VariableScaleDecimal")
 LONG = required("bytes", C + "Decimal", scale="0", **{"connect.decimal.precision": "100"})
 
@@ -73,6 +81,10 @@ def test_columns_that_hold_less_are_told_of() -> None:
         ("Date32", required("int64", T + "Timestamp"), "day only"),
         ("DateTime64(3, 'UTC')", required("int64", T + "MicroTimestamp"), "cut off"),
         ("Float32", required("float64"), "seven digits"),
+        ("Array(Int64)", array(SourceType("int64")), "a null in it is stored as the default of Int64"),
+        ("Tuple(items Array(Int64))", array(SourceType("int64")), "a null in it"),
+        ("Array(Array(Int8))", array(array(required("int32"))), "in it, in it, -128 to 127"),
+        ("Map(String, String)", pairs(SourceType("string")), "a null in it"),
     ]
     for column, source, part in cases:
         found = findings(column, source)
@@ -86,7 +98,8 @@ def test_nulls_that_a_column_cannot_hold_are_told_of() -> None:
     assert [f.level for f in found] == ["warn", "ok"]
     assert "default" in found[0].detail
     assert found[0].remedy == "ALTER TABLE `d`.`t` MODIFY COLUMN `x` Nullable(String);"
-    assert "an empty one" in findings("Array(String)", SourceType("array", items=SourceType("string")))[0].detail
+    found = findings("Array(String)", SourceType("array", items=SourceType("string")))
+    assert ["a null in it" in found[0].detail, "an empty one" in found[1].detail] == [True, True]
     assert [f.level for f in findings("LowCardinality(Nullable(String))", SourceType("string"))] == ["ok"]
 
 
