@@ -142,26 +142,26 @@ class BatchPlanner:
                 f"topic {state.topic} no longer has partition {missing[0]}",
                 hint="Kafka topics never lose partitions: check that this is the cluster that the stream has read.",
             )
-        moved: dict[int, tuple[int, State, dict[str, int]]] = {}
+        begun = {p: intent.end for p, intent in self._begun.items() if intent.start <= reached.get(p, -1)}
+        expect_end(state, {p: max(offset, begun.get(p, 0)) for p, offset in reached.items()})
+        moved: dict[int, tuple[int, State, int]] = {}
         unknown = self._unknown(state, reached)
         if asks:
             states.look_up({**unknown, **reached})
         for p, low in unknown.items():
-            moved[p] = (low, states.at(p, low), {})
+            moved[p] = (low, states.at(p, low), 0)
         for p, offset in reached.items():
-            start, lost = self._held(state, p, offset)
+            start = self._held(state, p, offset)
             if start != offset:
-                counts = {"lost": lost} if lost else {"cut_off": offset - start}
-                moved[p] = (start, self._state_behind(states.at(p, offset), start < offset), counts)
-                gone = (offset, start - 1, "lost") if lost else (start, offset - 1, "cut off after they were read")
-                what = "offsets {} to {} were {}".format(*gone)
-                log.warning("topic %s partition %d: %s; reading continues at %d", state.topic, p, what, start)
+                moved[p] = (start, states.at(p, offset), start - offset)
+                text = "topic %s partition %d: offsets %d to %d were lost; reading continues at %d"
+                log.warning(text, state.topic, p, offset, start - 1, start)
         if moved:
             self._record(state, moved)
-        for p, (offset, known, counts) in moved.items():
+        for p, (offset, known, lost) in moved.items():
             reached[p] = offset
             states.put(p, offset, known)
-            self._lost[p] = self._lost.get(p, 0) + counts.get("lost", 0)
+            self._lost[p] = self._lost.get(p, 0) + lost
         return reached
 
     def _unknown(self, state: TopicState, reached: Mapping[int, int]) -> dict[int, int]:
@@ -186,19 +186,17 @@ class BatchPlanner:
             at = state.low
         return {p: at[p] for p in sorted(state.low) if p not in reached}
 
-    def _held(self, state: TopicState, partition: int, start: int) -> tuple[int, int]:
-        """Where reading can continue, and how many offsets are skipped. Raises DataLoss if that is not allowed."""
-        low, high = state.low[partition], state.high[partition]
-        if low <= start <= high:
-            return start, 0
-        if self.settings.on_data_loss == "fail":
+    def _held(self, state: TopicState, partition: int, start: int) -> int:
+        """Where reading can continue. Raises DataLoss if records were lost, and that is not allowed."""
+        low = state.low[partition]
+        if start < low and self.settings.on_data_loss == "fail":
             raise DataLoss(
                 f"topic {state.topic} partition {partition}: offset {start} is the next to be read, "
-                f"but the topic holds {low} to {high - 1}",
-                hint="Retention removed records before they were read, or records were cut off. "
+                f"but the topic holds {low} to {state.high[partition] - 1}",
+                hint="Retention removed records before they were read. "
                 f"{REFILL}, or set on_data_loss: continue to read on with what the topic still holds.",
             )
-        return (low, low - start) if start < low else (high, 0)
+        return max(start, low)
 
     def _expect_same(self, state: TopicState, known: str, whose: str) -> None:
         if self.settings.topic_recreated == "fail":
@@ -207,29 +205,37 @@ class BatchPlanner:
                 hint="Its offsets begin again. Set topic_recreated: restart to read the new topic from its start.",
             )
 
-    @staticmethod
-    def _state_behind(state: State, backward: bool) -> State:
-        """The state after a gap. Where the topic's end was cut off, offsets are given a second time, in a new epoch."""
-        return state.raised_to(state.epoch + 1) if backward else state
-
-    def _record(self, state: TopicState, moved: Mapping[int, tuple[int, State, dict[str, int]]]) -> None:
+    def _record(self, state: TopicState, moved: Mapping[int, tuple[int, State, int]]) -> None:
         self.ledger.results(
             [
-                _begins(state, partition, offset, known.to_json(), Counts(kinds=Counter(counts)))
-                for partition, (offset, known, counts) in sorted(moved.items())
+                _begins(state, partition, offset, known.to_json(), Counts(kinds=+Counter(lost=lost)))
+                for partition, (offset, known, lost) in sorted(moved.items())
             ]
         )
 
     def _again(self, intent: RangeIntent, state: TopicState, start: int, most: int) -> OffsetRange:
-        """The range of an intent from where it continues. An end that was cut off is given up with what lay there."""
+        """The range of an intent from where it continues."""
         p = intent.partition
         end = min(intent.end, most)
-        if self.settings.on_data_loss == "continue":
-            end = max(start, min(end, state.high[p]))
         lost, high = self._lost.get(p, 0), state.high[p]
         return OffsetRange(
             state.topic, state.topic_id, p, start, end, lost, high, intent.chunk_offsets, intent.chunk_bytes
         )
+
+
+def expect_end(topic: TopicState, reached: Mapping[int, int]) -> None:
+    """Raises DataLoss if the topic ends below offsets that were read: the broker gives them to other records.
+
+    Tokens, dead letters and results are of offsets, so that two records of one offset could not be told apart.
+    """
+    for partition, offset in sorted(reached.items()):
+        if offset > (high := topic.high.get(partition, offset)):
+            raise DataLoss(
+                f"topic {topic.topic} partition {partition}: offsets up to {offset - 1} were read, but the topic ends "
+                f"with {high - 1}: it has lost its end, and gives these offsets to other records",
+                hint="Do not continue with this topic. Create it again, so that it has another id, and let the "
+                "connector take a snapshot; set topic_recreated: restart. Then fill the table again: `ch_sink resync`.",
+            )
 
 
 def rewind(ledger: Ledger, topic: TopicState) -> None:

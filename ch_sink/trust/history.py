@@ -8,11 +8,13 @@ from ch_sink.model.change import Op
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
+from ch_sink.stream.batch_plan import expect_end
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.refill import NEW_SNAPSHOT
 from ch_sink.trust.subject import Subject
+from ch_sink.trust.topic import reached
 
 _PROBE = 200
 """Offsets in which one event is looked for."""
@@ -21,9 +23,12 @@ _PROBE = 200
 def expect_one_order(ledger: Ledger, topic: TopicState) -> None:
     """Raises StreamFailed if the stream has read a topic's changes in an order that the topic does not show any more.
 
+    Also DataLoss if it has lost its end.
+
     Keys move to partitions that are added. If the Kafka offset orders their changes, the stream has read the former
     partitions first. If positions have stepped back, an added partition does not show whether that was before.
     """
+    expect_end(topic, reached(ledger, topic.topic_id).applied)
     known = facts_of(ledger, topic.topic_id)
     if len({facts.partitions for facts in known}) < 2:
         return

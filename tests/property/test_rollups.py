@@ -22,7 +22,7 @@ def test_without_fillings_rollups_differ(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_token_of_a_range_that_is_given_again_is_another_one() -> None:
-    """Where a topic's end was cut off, offsets come a second time; a second execution of the same batch repeats."""
+    """Another batch of the same offsets has other tokens; a second execution of the same batch repeats."""
     task = RangeTask("s", "t", "id", 0, None, 0, 10, State(), batch=4)  # type: ignore[arg-type]
     assert task_name(task).batch == 4
     assert task_name(replace(task, batch=5)).batch != task_name(task).batch
