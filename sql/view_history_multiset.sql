@@ -1,20 +1,20 @@
 CREATE OR REPLACE VIEW $view$on_cluster AS
 SELECT
 $columns,
-    least(`_came`.1, ifNull(`valid_to`, `_came`.1)) AS `valid_from`,
-    if(`_copy` > length(`_left`), NULL, `_left`[`_copy`]) AS `valid_to`,
-    `_came`.2 AS $version,
-    `_came`.3 AS `_op`
+    least(`__ch_sink_came`.1, ifNull(`valid_to`, `__ch_sink_came`.1)) AS `valid_from`,
+    if(`__ch_sink_copy` > length(`__ch_sink_left`), NULL, `__ch_sink_left`[`__ch_sink_copy`]) AS `valid_to`,
+    `__ch_sink_came`.2 AS $version,
+    `__ch_sink_came`.3 AS `_op`
 FROM
 (
     SELECT
 $inner_columns,
-        arraySort(groupArrayIf(($time, $version, `_op`), $sign > 0)) AS `_lives`,
-        arraySort(groupArrayIf($time, $sign < 0)) AS `_left`
+        arraySort(groupArrayIf(($time, $version, `_op`), $sign > 0)) AS `__ch_sink_lives`,
+        arraySort(groupArrayIf($time, $sign < 0)) AS `__ch_sink_left`
     FROM $table
     GROUP BY
 $inner_columns
 )
 ARRAY JOIN
-    `_lives` AS `_came`,
-    arrayEnumerate(`_lives`) AS `_copy`
+    `__ch_sink_lives` AS `__ch_sink_came`,
+    arrayEnumerate(`__ch_sink_lives`) AS `__ch_sink_copy`

@@ -5,11 +5,11 @@ FROM
 (
     SELECT
 $inner_columns,
-        sum($sign) AS `_copies`
+        sum($sign) AS `__ch_sink_copies`
     FROM $table
     $moment
     GROUP BY
 $inner_columns
-    HAVING `_copies` > 0
+    HAVING `__ch_sink_copies` > 0
 )
-ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`
+ARRAY JOIN range(toUInt64(`__ch_sink_copies`)) AS `__ch_sink_copy`

@@ -26,15 +26,15 @@ FROM
     SELECT
         `a`,
         `b`,
-        sum(`_sign`) AS `_copies`
+        sum(`_sign`) AS `__ch_sink_copies`
     FROM `shop`.`orders`
     GROUP BY
         `a`,
         `b`
-    HAVING `_copies` > 0
+    HAVING `__ch_sink_copies` > 0
 )
-ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`
-COMMENT 'Kept by ch_sink, key (), digest 947e48be';
+ARRAY JOIN range(toUInt64(`__ch_sink_copies`)) AS `__ch_sink_copy`
+COMMENT 'Kept by ch_sink, key (), digest c1e6567d';
 
 -- view orders_at_version
 CREATE OR REPLACE VIEW `shop`.`orders_at_version` AS
@@ -46,16 +46,16 @@ FROM
     SELECT
         `a`,
         `b`,
-        sum(`_sign`) AS `_copies`
+        sum(`_sign`) AS `__ch_sink_copies`
     FROM `shop`.`orders`
     WHERE `_version` <= bitOr({version:UInt128}, 4294967295)
     GROUP BY
         `a`,
         `b`
-    HAVING `_copies` > 0
+    HAVING `__ch_sink_copies` > 0
 )
-ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`
-COMMENT 'Kept by ch_sink, key (), digest 2108db34';
+ARRAY JOIN range(toUInt64(`__ch_sink_copies`)) AS `__ch_sink_copy`
+COMMENT 'Kept by ch_sink, key (), digest 138976d8';
 
 -- view orders_at
 CREATE OR REPLACE VIEW `shop`.`orders_at` AS
@@ -67,42 +67,42 @@ FROM
     SELECT
         `a`,
         `b`,
-        sum(`_sign`) AS `_copies`
+        sum(`_sign`) AS `__ch_sink_copies`
     FROM `shop`.`orders`
     WHERE `_source_time` <= {at:DateTime64(3, 'UTC')}
     GROUP BY
         `a`,
         `b`
-    HAVING `_copies` > 0
+    HAVING `__ch_sink_copies` > 0
 )
-ARRAY JOIN range(toUInt64(`_copies`)) AS `_copy`
-COMMENT 'Kept by ch_sink, key (), digest 2308758b';
+ARRAY JOIN range(toUInt64(`__ch_sink_copies`)) AS `__ch_sink_copy`
+COMMENT 'Kept by ch_sink, key (), digest 92a2b5ec';
 
 -- view orders_history
 CREATE OR REPLACE VIEW `shop`.`orders_history` AS
 SELECT
     `a`,
     `b`,
-    least(`_came`.1, ifNull(`valid_to`, `_came`.1)) AS `valid_from`,
-    if(`_copy` > length(`_left`), NULL, `_left`[`_copy`]) AS `valid_to`,
-    `_came`.2 AS `_version`,
-    `_came`.3 AS `_op`
+    least(`__ch_sink_came`.1, ifNull(`valid_to`, `__ch_sink_came`.1)) AS `valid_from`,
+    if(`__ch_sink_copy` > length(`__ch_sink_left`), NULL, `__ch_sink_left`[`__ch_sink_copy`]) AS `valid_to`,
+    `__ch_sink_came`.2 AS `_version`,
+    `__ch_sink_came`.3 AS `_op`
 FROM
 (
     SELECT
         `a`,
         `b`,
-        arraySort(groupArrayIf((`_source_time`, `_version`, `_op`), `_sign` > 0)) AS `_lives`,
-        arraySort(groupArrayIf(`_source_time`, `_sign` < 0)) AS `_left`
+        arraySort(groupArrayIf((`_source_time`, `_version`, `_op`), `_sign` > 0)) AS `__ch_sink_lives`,
+        arraySort(groupArrayIf(`_source_time`, `_sign` < 0)) AS `__ch_sink_left`
     FROM `shop`.`orders`
     GROUP BY
         `a`,
         `b`
 )
 ARRAY JOIN
-    `_lives` AS `_came`,
-    arrayEnumerate(`_lives`) AS `_copy`
-COMMENT 'Kept by ch_sink, key (), digest fdbf16ca';
+    `__ch_sink_lives` AS `__ch_sink_came`,
+    arrayEnumerate(`__ch_sink_lives`) AS `__ch_sink_copy`
+COMMENT 'Kept by ch_sink, key (), digest dce136d5';
 
 -- table ch_sink_ledger
 CREATE TABLE IF NOT EXISTS `shop`.`ch_sink_ledger`

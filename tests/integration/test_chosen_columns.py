@@ -10,6 +10,7 @@ from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import ClickHouseError, ConfigError, TableError
 from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.table.spec import chosen_schema
+from ch_sink.table.views import view_of
 from ch_sink.trust.one_key import erased
 from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
@@ -197,7 +198,21 @@ def test_lookup_of_a_value_that_the_event_leaves_out(
     assert [tuple(found) for found in fed.view()] == [(1, "long", 2)]
 
 
-IN_QUERIES = ("version", "each", "n", "top", "side", "kind", "step", "__key", "__row", "__times", "__copy", "__sign")
+IN_QUERIES = (
+    "version",
+    "each",
+    "n",
+    "top",
+    "side",
+    "kind",
+    "step",
+    "__key",
+    "__row",
+    "__times",
+    "__copy",
+    "__sign",
+    "_copy",
+)
 """Key columns."""
 TUPLES = ("t", "d", "r", "u")
 """Such a column of this name hides a table of this name: ``d.kind`` is its element."""
@@ -245,6 +260,11 @@ def test_names_of_the_sinks_queries(client: Client, database: str, engine: str) 
 
 def test_names_of_the_sinks_queries_without_a_key(client: Client, database: str) -> None:
     it = in_queries(client, database, "append", keyed=False)
+    client.command(view_of(it.subject.table, ()))
+    assert [tuple(r.values()) for r in client.rows(f"SELECT id, _copy FROM {database}.t_current ORDER BY id")] == [
+        (1, 1),
+        (3, 3),
+    ]
     lose(it, 3)
     subject = replace(it.subject, key=())
     with verified(subject, Options(patience=0)) as found:
