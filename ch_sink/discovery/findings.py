@@ -45,7 +45,7 @@ from ch_sink.sources import refusal, source_for
 from ch_sink.stream.claims import expect_same_terms
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.ddl import views_of
-from ch_sink.table.evolve import adding_by_hand, diff, refilled, unfilled
+from ch_sink.table.evolve import adding_by_hand, computed_here, diff, refilled, unfilled
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.fits import type_findings
 from ch_sink.table.model import TargetTable
@@ -227,6 +227,13 @@ def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:
 def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[Finding]:
     existing = {c.name for c in table.columns}
     lacking = [f.name for f in schema.fields if f.name not in existing]
+    if computed := computed_here(table, schema):
+        yield Finding(
+            "warn",
+            "columns",
+            f"the table computes {', '.join(computed)} (MATERIALIZED or ALIAS): the source's values are not stored",
+            f"To say that this is meant:\ncolumns:\n  exclude: [{', '.join(computed)}]",
+        )
     try:
         remedy = "\n".join(f"{text};" for text in diff(table, schema, table_spec(config)))
     except ChSinkError as error:
@@ -259,7 +266,7 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
         return
     elif "COLUMN" in remedy:
         yield Finding("warn", "columns", "init would change these columns to what the source declares", remedy)
-    else:
+    elif not computed:
         yield Finding("ok", "columns", "the table has every column of the source")
 
 

@@ -25,6 +25,8 @@ from ch_sink.pipeline.plans import HandoverEntries, Known, OpenedSwap, Ports, Wa
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert, RowLookup
 from ch_sink.sources import Source
+from ch_sink.table.evolve import not_found_again
+from ch_sink.table.model import TargetTable
 from ch_sink.table.partition import partition_groups
 from ch_sink.types.arrow import untimed
 from ch_sink.types.chtype import parse_type
@@ -115,11 +117,29 @@ def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target
             f"{json[0]!r} may give back another value than was stored",
             hint=f"Make it text: ALTER TABLE {table.qualified} MODIFY COLUMN {quote(json[0])} String.",
         )
+    _expect_found_again(batch, table)
     bad = _without_old_row(batch, order)
     counted = count_once(batch, order, state.counted)
     merged = merge_multiset(Changes.of(batch, records, order, table, target.system.layout))
     after = replace(order.state, doubled=state.doubled, closed=state.closed, counted=counted)
     return Outcome(after, _inserts(merged, target), _counted(merged), bad)
+
+
+def _expect_found_again(batch: ChangeBatch, table: TargetTable) -> None:
+    """Raise StreamFailed if the server fills a column differently in each insert: no row would be found again."""
+    images = [(batch.after, (batch.op != Op.DELETE) & (batch.op != Op.TRUNCATE))]
+    images += [(batch.before, batch.has_before)] if batch.before is not None else []
+    for column in table.shown_anew:
+        nullable = parse_type(column.type).nullable
+        for rows, there in images:
+            stated = column.name in rows.column_names
+            if not stated or (not nullable and (there & np.asarray(rows.column(column.name).is_null())).any()):
+                why, statements = not_found_again(table, column)
+                raise StreamFailed(
+                    f"{table.qualified}: {why}",
+                    hint=f"Views and comparisons leave out what the server computes: {'; '.join(statements)}; then "
+                    "`ch_sink resume`. If rows are stored already, fill the table again: `ch_sink resync CONFIG`.",
+                )
 
 
 def _without_old_row(batch: ChangeBatch, order: Sequenced) -> list[BadRecord]:

@@ -9,7 +9,7 @@ from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import layout_for
 from ch_sink.table.ddl import policy_condition, policy_name
 from ch_sink.table.detect import unused_mark, with_mark
-from ch_sink.table.evolve import alter, window_setting
+from ch_sink.table.evolve import alter, not_found_again, window_setting
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.spec import DEDUP_SECONDS
@@ -180,7 +180,12 @@ def _key(here: Situation) -> Iterable[Finding]:
     table = here.table
     if not here.key:
         if here.appends:
-            yield Finding("ok", "key", "none: rows are kept as a multiset")
+            anew = [c for c in table.shown_anew if here.source_columns and c.name not in here.source_columns]
+            for column in anew:
+                why, statements = not_found_again(table, column)
+                yield Finding("fail", "key", why, "\n".join(f"{text};" for text in statements))
+            if not anew:
+                yield Finding("ok", "key", "none: rows are kept as a multiset")
             yield Finding(
                 "warn",
                 "before images",

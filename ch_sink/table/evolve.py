@@ -29,6 +29,12 @@ def refilled(table: TargetTable, key: Collection[str]) -> list[str]:
     return [f"If it has rows, {REFILL_ALONE} then."] if table.finds_by_all(key) else []
 
 
+def computed_here(existing: TargetTable, source: RowSchema | None) -> tuple[str, ...]:
+    """The source's columns of which the table has an own value, MATERIALIZED or ALIAS: the source's is not stored."""
+    fields = source.fields if source is not None else ()
+    return tuple(f.name for f in fields if (c := existing.column(f.name)) is not None and not c.insertable)
+
+
 def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, keep: bool = False) -> list[str]:
     """ALTER statements that add what the table lacks for the source; empty if nothing is missing.
 
@@ -90,6 +96,16 @@ def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[
 def adding_by_hand(table: TargetTable, columns: Mapping[str, str]) -> list[str]:
     """Statements that add these columns with a value that only the user knows. ``columns``: with their types."""
     return alter(table, [f"ADD COLUMN {quote(name)} {kind} DEFAULT …" for name, kind in columns.items()])
+
+
+def not_found_again(table: TargetTable, column: Column) -> tuple[str, list[str]]:
+    """Why a table without a key cannot have this column of `TargetTable.shown_anew`, and the statements that help."""
+    why = (
+        f"rows have no key and are found by all of their values, and the events do not state {column.name!r}, which is "
+        f"DEFAULT {column.default_expression}"
+    )
+    kind = f"{column.type} MATERIALIZED {column.default_expression}"
+    return why, alter(table, [f"MODIFY COLUMN {quote(column.name)} {kind}"])
 
 
 def choice_of(existing: TargetTable, spec: TableSpec) -> EngineChoice:

@@ -135,6 +135,11 @@ class TargetTable:
         return tuple(c for c in self.columns if c.insertable and c.name not in own)
 
     @property
+    def shown_anew(self) -> tuple[Column, ...]:
+        """Of these, the columns of which the server makes another value in each insert that states none."""
+        return tuple(c for c in self.shown_columns if c.name in self.varying)
+
+    @property
     def source_columns(self) -> tuple[Column, ...]:
         """Of these, the columns that the stream fills with the source's values, or with constants beside them."""
         return tuple(c for c in self.shown_columns if c.name not in self.left_out)

@@ -20,7 +20,7 @@ from ch_sink.stream.claims import born, runs
 from ch_sink.table.model import Engine, Family, TargetTable
 from ch_sink.trust.sides import KEY
 from ch_sink.types.column import Column
-from ch_sink.types.sql import literal, quote
+from ch_sink.types.sql import columns_in, literal, quote
 
 _SUFFIX = "__ch_sink_shadow"
 _ATTEMPTS = 12
@@ -63,7 +63,8 @@ def staying(client: Client, table: TargetTable) -> Client:
 def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns: tuple[Column, ...]) -> TargetTable:
     """The shadow's shape: these columns of the target, and system columns of its own.
 
-    Rows with a key replace each other by version. Rows without one are counted, as in an append table.
+    What the target computes is known but not made, so that the source's column of that name is not a new one. Rows
+    with a key replace each other by version. Rows without one are counted, as in an append table.
     """
     taken = {column.name for column in columns}
     if key:
@@ -74,18 +75,23 @@ def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns:
     else:
         own = (Column("_op", "LowCardinality(String)"), Column("_sign", "Int8"), Column("_version", "UInt128"))
         engine = Engine(Family.MERGE_TREE, "MergeTree")
-    names = {column.name for column in columns}
+    computed = [c for c in target.columns if not c.insertable and c.name not in {one.name for one in own}]
+    others = {column.name for column in target.columns} - taken
+    columns = tuple(
+        replace(c, default_kind="", default_expression="") if columns_in(c.default_expression or "1", others) else c
+        for c in columns
+    )
     return TargetTable(
         database,
         target.name + _SUFFIX,
         engine,
-        (*columns, *own),
+        (*columns, *own, *(replace(c, default_kind="ALIAS") for c in computed)),
         sorting_key=key,
         place_columns=frozenset(key),
         dedup_window=10_000,
-        defaults=tuple((name, value) for name, value in target.defaults if name in names),
+        defaults=tuple((name, value) for name, value in target.defaults if name in taken),
         years=target.years,
-        added=tuple((name, value) for name, value in target.added if name in names),
+        added=tuple((name, value) for name, value in target.added if name in taken),
     )
 
 
@@ -177,7 +183,7 @@ def _made_by(text: str) -> int:
 
 
 def _create(table: TargetTable) -> str:
-    columns = ", ".join(_column(column, table) for column in table.columns)
+    columns = ", ".join(_column(column, table) for column in table.columns if column.insertable)
     order = ", ".join(quote(name) for name in table.sorting_key) or "tuple()"
     arguments = ", ".join(quote(name) for name in (table.engine.version_column, table.engine.is_deleted_column) if name)
     return (
@@ -192,8 +198,7 @@ def _comment() -> str:
 
 
 def _column(column: Column, table: TargetTable) -> str:
-    constant = column.name in dict(table.defaults)
-    default = f" DEFAULT {column.default_expression}" if constant else ""
+    default = f" DEFAULT {column.default_expression}" if column.default_kind == "DEFAULT" else ""
     return f"{quote(column.name)} {column.type}{default}"
 
 

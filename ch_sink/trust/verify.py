@@ -21,6 +21,7 @@ from ch_sink.observe.logs import Step
 from ch_sink.pipeline.target import Target
 from ch_sink.stream.claims import expect_same_terms
 from ch_sink.stream.rollback import expect_entered
+from ch_sink.table.evolve import computed_here
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
@@ -186,7 +187,8 @@ class Comparison:
             self.beyond = unjudged(subject, self.topic)
         if self.beyond:
             _expect_whole(self.fold.letters.of_kind("unresolved"))
-        self.left_out = tuple(c.name for c in chosen_columns(subject, options) if c not in compared)
+        left_out = tuple(c.name for c in chosen_columns(subject, options) if c not in compared)
+        self.left_out = left_out + (() if options.columns else computed_here(subject.table, subject.schema))
         wanted = " AND ".join(f"({text})" for text in (subject.condition, _within(subject, options)) if text)
         names = {column.name for column in known} | self.shape.system_columns
         columns = tuple(column for column in self.shape.columns if column.name in names)
