@@ -27,6 +27,7 @@ from ch_sink.table.engine_full import (
 )
 from ch_sink.table.facts import YEARS_SQL, years_of
 from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.table.partition import refuse_floats
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import Kind, columns_in, key_expressions, quote, tokenize
@@ -216,6 +217,7 @@ def assemble(
         left_out=policy.columns.left_out,
     )
     _refuse_unstated_places(table_found)
+    refuse_floats(table_found)
     return table_found
 
 

@@ -16,7 +16,7 @@ from ch_sink.table.expression import Call, ColumnRef, Expression, Literal, parse
 from ch_sink.table.model import TargetTable
 from ch_sink.types.arrow import python_values
 from ch_sink.types.chtype import ChType, parse_type
-from ch_sink.types.sql import literal
+from ch_sink.types.sql import columns_in, literal
 
 _DAY = 86_400
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -57,6 +57,20 @@ class Moment:
     @property
     def seconds(self) -> npt.NDArray[np.int64]:
         return self.values * self.unit
+
+
+def refuse_floats(table: TargetTable) -> None:
+    """Raises TableError for a table partitioned by a float: of -0.0 and 0.0 the server makes one partition or two.
+
+    It depends on whether they come in one block, so that a delete or a −1 may not meet its row.
+    """
+    floats = {c.name for c in table.columns if parse_type(c.type).bare.name.startswith(("Float", "BFloat"))}
+    if found := columns_in(table.partition_key or "tuple()", floats):
+        raise TableError(
+            f"{table.qualified} is partitioned by {table.partition_key}, and {min(found)!r} is a float: rows with -0.0 "
+            "and 0.0 may be in one partition or in two",
+            hint="Recreate the table with a PARTITION BY of other columns (`ch_sink init`).",
+        )
 
 
 def moment_of(array: pa.Array, kind: ChType) -> Moment | None:

@@ -177,6 +177,17 @@ def test_a_row_is_not_sharded_by_what_each_change_sets(engine: ClickHouse, key: 
     assert assemble(make(engine, "CollapsingMergeTree(sign) PARTITION BY id ORDER BY id"), policy_of()).partition_key
 
 
+def test_a_table_partitioned_by_a_float_is_refused(engine: ClickHouse) -> None:
+    """Of -0.0 and 0.0 the server makes one partition if they come in one block, else two."""
+    engine.run("DROP TABLE IF EXISTS t.x SYNC")
+    engine.run(
+        "CREATE TABLE t.x (id Int64, f Float64, sign Int8) ENGINE = CollapsingMergeTree(sign) PARTITION BY floor(f) "
+        "ORDER BY id SETTINGS allow_floating_point_partition_key = 1"
+    )
+    with pytest.raises(TableError, match=r"'f' is a float: rows with -0.0 and 0.0 may be in one partition or in two"):
+        assemble(seen(engine, "x"), policy_of())
+
+
 def test_views_and_missing_tables(engine: ClickHouse) -> None:
     engine.run("CREATE OR REPLACE VIEW t.v AS SELECT 1 AS x")
     with pytest.raises(TableError, match="a view stores nothing"):
