@@ -215,6 +215,20 @@ def test_an_object_of_another_shape_is_refused_unless_the_form_is_pinned() -> No
     assert "not a change event" in decode((1, flat(1)), policy=policy_of(events="envelope")).bad[0].reason
 
 
+@pytest.mark.parametrize("pinned", ["auto", "flattened"])
+def test_a_row_with_the_fields_of_a_schema_change_is_a_row(pinned: str) -> None:
+    """The table lacks a column of it, as one that was added or is left out."""
+    columns = (Column("id", "Int64"), Column("source", "Nullable(String)"), Column("ddl", "Nullable(String)"))
+    row = json.dumps({"id": 1, "source": None, "ddl": "ALTER", "author": "x"}).encode()
+    change = json.dumps(
+        {"source": {"connector": "mysql"}, "ts_ms": 1, "databaseName": "d", "schemaName": "s", "ddl": "…"}
+    ).encode()
+    policy = policy_of(events=pinned)
+    batch = Decoder(replacing(columns, ("id",)), policy).decode(chunk_of([b'{"id":1}'] * 2, [row, change]))
+    assert batch.after.to_pylist() == [{"id": 1, "source": None, "ddl": b"ALTER"}]
+    assert batch.skipped_counts == {Skipped.SCHEMA_CHANGE: 1}
+
+
 def test_envelopes_and_rows_may_share_a_topic() -> None:
     """The transformation was added to a running connector."""
     block = {"connector": "postgresql", "name": "s", "lsn": 4, "sequence": '["4","4"]', "ts_ms": 1}
