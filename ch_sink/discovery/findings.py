@@ -5,6 +5,7 @@ from typing import Literal
 
 from ch_sink.clickhouse import (
     FAMILIES,
+    ClickHouseTableAdmin,
     Client,
     detect,
     expect_free_names,
@@ -43,6 +44,7 @@ from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
 from ch_sink.stream.claims import expect_same_terms
+from ch_sink.stream.rollback import expect_same_table
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.ddl import views_of
 from ch_sink.table.evolve import adding_by_hand, computed_here, diff, refilled, unfilled
@@ -355,13 +357,19 @@ def _progress(config: Config, client: Client, topic: TopicState | None, table: T
     try:
         known = ledger.topic_ids()
         progress = ledger.progress(topic.topic_id) if topic else {}
-        expect_same_terms(config.stream_name, ledger, table, config.policy(), config.source_table)
+        last = expect_same_terms(config.stream_name, ledger, table, config.policy(), config.source_table)
     except StreamFailed as error:
         yield Finding("fail", "columns", str(error), error.hint)
         return
     except ChSinkError:
         # The ledger's table does not exist, which is already a finding.
         return
+    try:
+        place = config.clickhouse
+        admin = ClickHouseTableAdmin(client, place.database, place.table, config.policy())
+        expect_same_table(last, ledger, admin, table, config.policy())
+    except ChSinkError as error:
+        yield Finding("fail", "table", str(error), error.hint)
     if topic is not None and known and topic.topic_id not in known:
         level = "warn" if config.topic_recreated == "restart" else "fail"
         yield Finding(

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from ch_sink.config import load_job
-from ch_sink.errors import TakenBack
+from ch_sink.errors import StreamFailed, TakenBack
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
@@ -56,3 +56,21 @@ def test_a_job_under_which_a_backup_is_restored_reads_again_what_came_since(plac
     run_inline(config)
     rows = place.rows("SELECT id, v FROM {db}.orders_current ORDER BY id")
     assert [tuple(row.values()) for row in rows] == [(n, f"v{n}") for n in range(3)]
+
+
+def test_check_names_a_table_that_is_not_the_one_of_the_stream(place: Place) -> None:
+    """As `run` does: another table in the file, and the stream keeps its name."""
+    topic = fresh_topic()
+    place.kafka.create_topic(topic, 1)
+    event = mysql("c", {"id": 1}, None, {"id": 1, "v": "a"}, 1)
+    produce(place.kafka, recorded(topic, [event]))
+    config = place.config(topic, "orders", stream="orders")
+    assert inside("init", config, "--apply").returncode == 0
+    run_inline(config)
+    assert inside("check", config).returncode == 0
+    other = place.config(topic, "others", stream="orders")
+    assert inside("init", other, "--apply").returncode == 0
+    said = inside("check", other)
+    assert (said.returncode, "it is another table, and has none of them" in said.stdout) == (1, True)
+    with pytest.raises(StreamFailed, match="it is another table"):
+        run_inline(other)
