@@ -325,10 +325,8 @@ def test_streams_share_a_table_without_seeing_each_other(client: Client, own_tab
 
 
 HOSTILE = (
-    "it's",
-    'say "hi" in\ntwo lines with a back\\slash',
-    "'; DROP TABLE ledger; --",
-    "{stream:String} ü 日",
+    'it\'s "hi" in\ntwo lines with a back\\slash',
+    "'; DROP TABLE ledger; -- {stream:String} ü 日",
 )
 
 

@@ -13,9 +13,6 @@ from tests.support.recorded import equal
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 AXES = ("postgres", "mariadb"), ("acct", "hot"), ENGINES
-WHOLE = [
-    ("postgres", "acct", "versioned-collapsing"),
-]
 SLICED = [
     ("mariadb", "acct", "sign-replacing"),
     ("postgres", "hot", "collapsing"),
@@ -25,7 +22,8 @@ KILLED = [(source, "hot", e) for source, e in zip(("postgres", "mariadb") * 2, E
 
 
 class TestBusy:
-    @pytest.mark.parametrize(("source", "table", "engine"), some(product(*AXES), WHOLE))
+    @pytest.mark.long
+    @pytest.mark.parametrize(("source", "table", "engine"), product(*AXES))
     def test_in_one_run(self, client: Client, database: str, source: str, table: str, engine: str) -> None:
         feed = feed_of(client, database, source, table, engine)
         feed.run()

@@ -20,6 +20,14 @@ from tests.support.sink import Place, inside
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
 
 COMMANDS = (("check",), ("init",), ("init", "--apply"), ("status",), ("run", "--once"))
+SHORT = (("check",), ("init", "--apply"), ("run", "--once"))
+"""Those that `make test` tries."""
+
+
+def some_of(*commands: tuple[str, ...]) -> list[Any]:
+    return [
+        pytest.param(words, id=" ".join(words), marks=() if words in SHORT else pytest.mark.long) for words in commands
+    ]
 
 
 @pytest.fixture
@@ -60,7 +68,7 @@ def exception(prefix: str, table: str, **keys: Any) -> list[dict[str, Any]]:
     return [{"match": rf"{prefix}\.public\.{table}", **keys}]
 
 
-@pytest.mark.parametrize("words", [*COMMANDS, ("pause",), ("resume",)], ids=" ".join)
+@pytest.mark.parametrize("words", some_of(*COMMANDS, ("pause",), ("resume",)))
 def test_a_pattern_that_matches_nothing_waits_and_says_so(write: Write, prefix: str, words: tuple[str, ...]) -> None:
     path = write(topics=r"\.privat\..*")
     done = inside(words[0], path, *words[1:])
@@ -69,7 +77,7 @@ def test_a_pattern_that_matches_nothing_waits_and_says_so(write: Write, prefix: 
     assert said in done.stderr
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("words", some_of(*COMMANDS))
 def test_a_template_with_an_unknown_field_names_its_key_and_line(write: Write, words: tuple[str, ...]) -> None:
     path = write("{tabel}")
     done = inside(words[0], path, *words[1:])
@@ -84,7 +92,7 @@ def test_an_unknown_field_of_an_exception_names_the_exception(write: Write, pref
         load_job(path)
 
 
-@pytest.mark.parametrize("words", [c for c in COMMANDS if c != ("status",)], ids=" ".join)
+@pytest.mark.parametrize("words", some_of(*(c for c in COMMANDS if c != ("status",))))
 def test_two_topics_of_one_table_are_refused(write: Write, place: Place, prefix: str, words: tuple[str, ...]) -> None:
     done = inside(words[0], write("all"), *words[1:])
     assert done.returncode == 2

@@ -185,7 +185,7 @@ def test_a_document_whose_key_is_of_another_kind_is_named(shop: Stand) -> None:
 @pytest.mark.parametrize(
     ("seed", "more"),
     [
-        (11, {"document": {"columns": {"first_tag": "tags.0", "name": "name"}}}),
+        pytest.param(11, {"document": {"columns": {"first_tag": "tags.0", "name": "name"}}}, marks=pytest.mark.long),
         (12, {"document": {"keys": "typed"}, "engine": "collapsing"}),
         (
             13,

@@ -111,6 +111,7 @@ def test_scripts_that_found_something(text: str) -> None:
     assert faults_of_script(Script.parse(text)) == []
 
 
+@pytest.mark.long
 def test_every_kind_of_fault_strikes() -> None:
     happened: Counter[str] = Counter()
     for script in scripts(40, 15, 1):

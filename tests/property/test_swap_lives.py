@@ -117,9 +117,9 @@ def test_the_table_equals_its_source_two_thousand_times(engine: str, version: st
 
 def test_swaps_are_open_while_lives_end() -> None:
     met: Counter[str] = Counter()
-    for seed in range(SEEDS):
+    for seed in range(SEEDS // 2):
         lived(seed, "replacing", met)
-    assert min(met["waiting"], met["swap"]) > 5
+    assert min(met["waiting"], met["swap"]) > 2
 
 
 def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
     ENGINES OPTIONS | EVENTS | STEP; STEP; …
 
-``ENGINES`` is a group of `GROUPS` or an engine; every tenth plan runs in ``make test``, for the
+``ENGINES`` is a group of `GROUPS` or an engine; every fifteenth plan runs in ``make test``, for the
 engines in parentheses and one choice of options; all of them by night.
 ``OPTIONS`` are policies and shapes (`_configured`); ``a/b`` makes a plan of each. ``EVENTS`` are those
 of `tests.support.plan_words`. A step is a method of `Plan` or one of `PLAIN`; ``refused TEXT:`` before a step expects
@@ -87,7 +87,7 @@ def plans(path: Path) -> list[Any]:
             options = list(product(*(o.split("/") for o in found[3].split())))
             for engine, combined in product(engines, options):
                 every.append(Line(number, engine, combined, events, steps))
-                in_turn = written % 10 == 0 and combined == options[written // 10 % len(options)]
+                in_turn = written % 15 == 0 and combined == options[written // 15 % len(options)]
                 short += [every[-1]] if engine in chosen and in_turn else []
             written += 1
     return some([(one,) for one in every], [(one,) for one in short])
