@@ -136,7 +136,7 @@ class TopicWatch:
         fresh = [
             config
             for name, config in streams.items()
-            if name not in self._streams and config.kafka.topic not in self._refused
+            if name not in self._streams and (config.source_table or config.kafka.topic not in self._refused)
         ]
         empty = self._empty(fresh) if fresh else ()
         self._note_late(fresh, {config.stream_name: config for config in found.streams})

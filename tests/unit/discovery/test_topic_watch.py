@@ -178,6 +178,19 @@ def test_a_topic_of_a_table_that_is_taken_is_refused_once_and_the_running_stream
     assert watch.refused.keys() == {"s.p.a"}
 
 
+def test_a_source_table_joins_though_another_of_its_topic_is_refused(path):
+    tables = {SourceTable("s", "x", "a"), SourceTable("s", "y", "a")}
+    path.write_text(JOB + "split: true\n")
+    broker = Broker("s.p.all")
+    broker.look = lambda _config, topic: tables  # type: ignore[method-assign]
+    watch = broker.watch(path)
+    found = watch.look()
+    assert ([c.source_table for c in found.joined], found.refused.keys()) == (["s.x.a"], {"s.p.all"})
+    tables |= {SourceTable("s", "x", "b")}
+    assert [c.source_table for c in watch.look().joined] == ["s.x.b"]
+    assert watch.look().joined == ()
+
+
 def test_a_refused_topic_joins_once_its_file_gives_it_a_place(path):
     broker = Broker("s.p.odd")
     watch = broker.watch(path)
