@@ -286,8 +286,8 @@ def life_of(
     """The same of a stream that is known already; returns ``found``."""
     table = subject.table
     wanted = wanted_key(subject.client, table, found.key)
-    found.stored = stored_rows(subject.client, table, wanted)
     mine = f"{wanted.condition} AND ({subject.condition})" if subject.condition else wanted.condition
+    found.stored = stored_rows(subject.client, table, mine)
     versions = _stored_versions(subject.client, table, mine)
     topic = subject.topic.state(subject.settings.topic)
     epochs = [fact.epoch for fact in facts_of(subject.ledger, topic.topic_id)]
@@ -309,12 +309,12 @@ def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
     )
 
 
-def stored_rows(client: Client, table: TargetTable, wanted: WantedKey) -> list[dict[str, Any]]:
-    """The rows of the key as they are in the table."""
+def stored_rows(client: Client, table: TargetTable, condition: str) -> list[dict[str, Any]]:
+    """The rows that meet a condition, as they are in the table."""
     names = [quote(column.name) for column in table.columns]
     shown = ", ".join(f"toString({name}) AS {name}" for name in names)
     return client.rows(
-        f"SELECT {shown} FROM (SELECT * FROM {table.qualified} WHERE {wanted.condition})",
+        f"SELECT {shown} FROM (SELECT * FROM {table.qualified} WHERE {condition})",
         settings=_SETTINGS,
         of=table,
     )

@@ -38,7 +38,7 @@ from tests.support.hand import (
     row,
     update,
 )
-from tests.support.hand_commands import MARKING, Hand, each_of, made
+from tests.support.hand_commands import MARKING, Hand, each_of, hand, made
 from tests.support.hand_steps import BIG, lettered, retried, widen
 
 pytestmark = pytest.mark.integration
@@ -84,7 +84,7 @@ def test_case_01_the_last_change_of_a_transaction_is_newer(make: Make) -> None:
     first, _, last = explained(fed, key(1))
     assert first.against == replace(last, rule="applied", why="")
     assert first.why == f"offset 2 of partition 0, position {last.position}, has a higher version"
-    stored = stored_rows(fed.client, fed.table, wanted_key(fed.client, fed.table, key(1)))
+    stored = stored_rows(fed.client, fed.table, wanted_key(fed.client, fed.table, key(1)).condition)
     assert stored[-1]["_is_deleted"] == "0"
 
 
@@ -383,3 +383,12 @@ def test_a_key_with_an_array(client: Client, database: str, engine: str) -> None
     if engine in MARKING:
         done = retried(it)
         assert (done.applied, done.superseded, done.failed) == ([3], [2], {})
+
+
+def test_rows_of_other_streams_in_the_table_are_not_shown(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", [insert(1, "mine", 100)])
+    it.read((0, 1))
+    client.command(f"INSERT INTO {database}.t VALUES (1, 'another', 1, 0)")
+    assert [r["v"] for r in life_of(it.subject, it.own, Biography(key(1))).stored] == ["mine", "another"]
+    it.condition = "v = 'mine'"
+    assert [r["v"] for r in life_of(it.subject, it.own, Biography(key(1))).stored] == ["mine"]
