@@ -135,7 +135,9 @@ def readable(table: TargetTable, rows: pa.Table) -> pa.Table:
     """The rows, with the column's or the type's default for each null that the server does not take for it."""
     rows = with_defaults(table, rows)
     for at, name in enumerate(rows.column_names):
-        values = without_unreadable_nulls(rows.column(name), _column(table, name).type)
+        column = _column(table, name)
+        computed = column.default_kind == "DEFAULT"
+        values = without_unreadable_nulls(rows.column(name), column.type, computed=computed)
         if values is not rows.column(name):
             rows = rows.set_column(at, rows.schema.field(at), values)
     return rows

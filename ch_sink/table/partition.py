@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ch_sink.errors import TableError
 from ch_sink.table.expression import Call, ColumnRef, Expression, Literal, parse_expression
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.arrow import python_values
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.sql import columns_in, literal
@@ -62,8 +62,11 @@ class Moment:
 def refuse_floats(table: TargetTable) -> None:
     """Raises TableError for a table partitioned by a float: of -0.0 and 0.0 the server makes one partition or two.
 
-    It depends on whether they come in one block, so that a delete or a −1 may not meet its row.
+    It depends on whether they come in one block, so that a delete or a −1 may not meet its row. The server takes such a
+    key with a setting of the table only; one that a float is but an input of is another matter.
     """
+    if table.engine.family is Family.MERGE_TREE or not dict(table.settings).get("allow_floating_point_partition_key"):
+        return
     floats = {c.name for c in table.columns if parse_type(c.type).bare.name.startswith(("Float", "BFloat"))}
     if found := columns_in(table.partition_key or "tuple()", floats):
         raise TableError(

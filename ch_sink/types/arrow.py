@@ -67,9 +67,10 @@ _AS_TEXT = {
     "JSON": "{}",
 }
 """Types that travel as text, each with its default."""
-_NOT_ZERO = ("Enum8", "Enum16", "Date32")
+_ENUMS = ("Enum8", "Enum16")
+_NOT_ZERO = (*_ENUMS, "Date32")
 """Types whose default is not the number 0."""
-_FIRST_DAY = date(1900, 1, 1)
+_FIRST_DAY = pa.scalar(date(1900, 1, 1), pa.date32())
 _POINT = pa.struct([pa.field("1", pa.float64()), pa.field("2", pa.float64())])
 _GEO: dict[str, pa.DataType] = {
     "Point": _POINT,
@@ -145,17 +146,23 @@ def travels_as_text(clickhouse_type: str) -> bool:
     return parse_type(sent_type(clickhouse_type)).bare.name in _AS_TEXT
 
 
-def without_unreadable_nulls(values: pa.ChunkedArray, clickhouse_type: str) -> pa.ChunkedArray:
+def without_unreadable_nulls(
+    values: pa.ChunkedArray, clickhouse_type: str, *, computed: bool = False
+) -> pa.ChunkedArray:
     """The values of a column with those nulls replaced by their type's default for which no server takes it.
 
-    These are the nulls of texts within arrays, maps and tuples; and those of Enums and Date32, of which a plain insert
-    makes 0: an Enum may lack it, and an insert by query makes 1900-01-01 of the other.
+    These are the nulls of texts within arrays, maps and tuples; those of Enums, of which a plain insert makes 0,
+    whatever the Enum has; and those of a Date32 column, of which it makes 1970, and an insert by query 1900.
+
+    ``computed``: the column has a default of its own for the nulls in it.
     """
     tree = parse_type(clickhouse_type)
-    zeros = any(map(tree.holds, _NOT_ZERO))
-    if tree.bare.name in _AS_TEXT or (tree.bare.name in _NOT_ZERO and not values.null_count):
+    name = tree.bare.name
+    if name in _AS_TEXT or (name in _NOT_ZERO and (computed or tree.nullable or not values.null_count)):
         return values
-    if not zeros and _wire(tree) == tree:
+    if name == "Date32":
+        return pc.fill_null(values, _FIRST_DAY)
+    if not any(map(tree.holds, _ENUMS)) and _wire(tree) == tree:
         return values
     return pa.chunked_array([_filled(chunk, tree) for chunk in values.chunks], values.type)
 
@@ -164,9 +171,8 @@ def _filled(values: pa.Array, tree: ChType) -> pa.Array:
     bare = tree.bare
     if bare.name in _AS_TEXT:
         return values if tree.nullable else pc.fill_null(values, _AS_TEXT[bare.name])
-    if bare.name in _NOT_ZERO:
-        default = min(number for _, number in bare.values) if bare.values else _FIRST_DAY
-        return values if tree.nullable else pc.fill_null(values, pa.scalar(default, values.type))
+    if bare.name in _ENUMS:
+        return values if tree.nullable else pc.fill_null(values, min(number for _, number in bare.values))
     if bare.name in ("Tuple", "Nested") and pa.types.is_struct(values.type):
         parts = [_filled(part, item) for part, item in zip(values.flatten(), bare.items, strict=True)]
         # Some servers make nulls of all parts of a null tuple.

@@ -113,7 +113,9 @@ def test_a_null_becomes_the_default_of_its_type(client: Client, database: str, f
         "named": ("Map(String, Enum8('new' = 2))", [[("k", None)], []], [{"k": "new"}, {}]),
         "day": ("Date32", [1, None], ["1970-01-02", "1900-01-01"]),
         "stated_day": ("Date32 DEFAULT '2000-01-01'", [1, None], ["1970-01-02", "2000-01-01"]),
-        "days": ("Array(Date32)", [[1, None], []], [["1970-01-02", "1900-01-01"], []]),
+        "days": ("Array(Date32)", [[1, None], []], [["1970-01-02", "1970-01-01"], []]),
+        "computed": ("Enum8('new' = 2, 'old' = 1) DEFAULT if(id = 1, 'new', 'old')", [2, None], ["new", "new"]),
+        "next_day": ("Date32 DEFAULT toDate32('2000-01-01') + id", [1, None], ["1970-01-02", "2000-01-02"]),
         "both": (
             "Tuple(a Enum8('new' = 2), b String)",
             [{"a": None, "b": b"x"}, None],
