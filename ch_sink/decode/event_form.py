@@ -50,9 +50,10 @@ def skipped_kind(names: Collection[str]) -> Skipped | None:
     return None
 
 
-def _has_nearly(columns: Collection[str], names: Collection[str]) -> bool:
-    """Whether a table has three quarters of these: it may lack a column that is new, or left out by choice."""
-    return len({*names}.difference(columns)) * 4 <= len(names)
+def _has(columns: Collection[str], names: Collection[str]) -> bool:
+    """Whether a table has all of these. If they name a schema change, three quarters: it may lack a new column."""
+    lacking = {*names}.difference(columns)
+    return len(lacking) * 4 <= len(names) if skipped_kind(names) is Skipped.SCHEMA_CHANGE else not lacking
 
 
 class Forms:
@@ -84,7 +85,7 @@ class Forms:
     def _are_columns(self, names: frozenset[str]) -> bool:
         """Whether a record is a row of the table although a kind that changes no row has the same fields."""
         row = names if not self._prefix else {n for n in names if n in self._columns or not n.startswith(self._prefix)}
-        return _has_nearly(self._columns, row) and not row <= _TIMES
+        return _has(self._columns, row) and not row <= _TIMES
 
     def of_schema(self, schema: SourceType) -> Form:
         """By a schema envelope's schema."""
@@ -121,9 +122,9 @@ def classify(op: str, payload: bytes) -> Skipped:
 def changes_no_row(found: Any, columns: Collection[str], prefix: str) -> bool:
     """Whether a payload is of a kind that changes no row, so that its key is not necessarily a row's.
 
-    ``columns``: the table's; records that have few other fields are its rows. ``prefix``: as of ``names_signal``.
+    ``columns``: the table's; records of no other fields are its rows, see `_has`. ``prefix``: as of ``names_signal``.
     """
-    if not isinstance(found, dict) or _has_nearly(columns, found):
+    if not isinstance(found, dict) or _has(columns, found):
         return False
     if skipped_kind(found.keys()) is not None or _is_message(found):
         return True

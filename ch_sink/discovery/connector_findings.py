@@ -239,8 +239,8 @@ def change_findings(marks: Marks) -> Iterator[Finding]:
             "source tables",
             f"the topic carries events of {len(marks.mixed)} source tables ({shown}), and keys do not say of which: "
             "rows of two tables with one key become one row",
-            "Unless keys are unique over these tables, set split: true, or source_table; or let the router add a field "
-            "to keys (key.enforce.uniqueness).",
+            "Unless keys are unique over these tables, name one by source_table, or the topic in kafka.topics with "
+            "split: true; or let the router add a field to keys (key.enforce.uniqueness).",
         )
 
 

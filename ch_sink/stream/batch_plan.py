@@ -142,7 +142,9 @@ class BatchPlanner:
                 f"topic {state.topic} no longer has partition {missing[0]}",
                 hint="Kafka topics never lose partitions: check that this is the cluster that the stream has read.",
             )
-        begun = {p: intent.end for p, intent in self._begun.items() if intent.start <= reached.get(p, -1)}
+        begun = {
+            p: intent.end for p, intent in self._begun.items() if state.whole and intent.start <= reached.get(p, -1)
+        }
         expect_end(state, {p: max(offset, begun.get(p, 0)) for p, offset in reached.items()})
         moved: dict[int, tuple[int, State, int]] = {}
         unknown = self._unknown(state, reached)

@@ -19,11 +19,10 @@ from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsEdited, TableRefilled, TopicFacts
-from ch_sink.stream.batch_plan import expect_end
 from ch_sink.stream.rollback import expect_entered
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import base_of, expect_whole
+from ch_sink.trust.history import base_of, expect_its_end, expect_whole
 from ch_sink.trust.load import count_rows
 from ch_sink.trust.refill import (
     Moved,
@@ -228,7 +227,7 @@ def _starts(refill: Refill, topic: TopicState) -> dict[int, tuple[int, State]]:
     """
     ledger, topic_id = refill.subject.ledger, topic.topic_id
     applied = refill.subject.reached(topic_id).applied
-    expect_end(topic, applied)
+    expect_its_end(refill.subject, topic)
     waiting = refill.waiting(topic_id, applied)
     out = {}
     for p, low in topic.low.items():

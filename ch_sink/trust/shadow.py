@@ -63,8 +63,7 @@ def staying(client: Client, table: TargetTable) -> Client:
 def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns: tuple[Column, ...]) -> TargetTable:
     """The shadow's shape: these columns of the target, and system columns of its own.
 
-    What the target computes is known but not made, so that the source's column of that name is not a new one. Rows
-    with a key replace each other by version. Rows without one are counted, as in an append table.
+    Rows with a key replace each other by version. Rows without one are counted, as in an append table.
     """
     taken = {column.name for column in columns}
     if key:
@@ -75,7 +74,6 @@ def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns:
     else:
         own = (Column("_op", "LowCardinality(String)"), Column("_sign", "Int8"), Column("_version", "UInt128"))
         engine = Engine(Family.MERGE_TREE, "MergeTree")
-    computed = [c for c in target.columns if not c.insertable and c.name not in {one.name for one in own}]
     others = {column.name for column in target.columns} - taken
     columns = tuple(
         replace(c, default_kind="", default_expression="") if columns_in(c.default_expression or "1", others) else c
@@ -85,7 +83,7 @@ def shadow_of(target: TargetTable, database: str, key: tuple[str, ...], columns:
         database,
         target.name + _SUFFIX,
         engine,
-        (*columns, *own, *(replace(c, default_kind="ALIAS") for c in computed)),
+        (*columns, *own),
         sorting_key=key,
         place_columns=frozenset(key),
         dedup_window=10_000,
@@ -183,7 +181,7 @@ def _made_by(text: str) -> int:
 
 
 def _create(table: TargetTable) -> str:
-    columns = ", ".join(_column(column, table) for column in table.columns if column.insertable)
+    columns = ", ".join(_column(column, table) for column in table.columns)
     order = ", ".join(quote(name) for name in table.sorting_key) or "tuple()"
     arguments = ", ".join(quote(name) for name in (table.engine.version_column, table.engine.is_deleted_column) if name)
     return (

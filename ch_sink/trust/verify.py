@@ -24,8 +24,8 @@ from ch_sink.stream.rollback import expect_entered
 from ch_sink.table.evolve import computed_here
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.differences import Differences
-from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import begin_at_load, is_incomplete, unjudged, without_history
+from ch_sink.trust.fold import Fold, MakeDecoder
+from ch_sink.trust.history import begin_at_load, expect_its_end, is_incomplete, unjudged, without_history
 from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.report import Report, causes
 from ch_sink.trust.rollups import RolledUp, rolled_up
@@ -134,6 +134,8 @@ class Comparison:
         self.topic = subject.topic.state(subject.settings.topic)
         self.reached = subject.reached(self.topic.topic_id).applied
         expect_entered(subject.table, subject.ledger)
+        if not self.from_source:
+            expect_its_end(subject, self.topic)
         settings = subject.settings
         expect_same_terms(settings.name, subject.ledger, subject.table, settings.policy, settings.source_table)
         if not self.reached:
@@ -147,7 +149,7 @@ class Comparison:
         begun = self.from_source or is_incomplete(subject.ledger, self.topic)
         kept = subject.kept(self.shadow.table) if begun else None
         self.fold = Fold(
-            subject.client, self.shadow.table, subject.settings, subject.topic, subject.decoder, kept, self.say
+            subject.client, self.shadow.table, subject.settings, subject.topic, _decoder(subject), kept, self.say
         )
         self._open.callback(self.fold.close)
 
@@ -345,6 +347,12 @@ def _expect_read(named: Sequence[Column], read: Sequence[Column]) -> None:
             f"--where names column {lacking[0]!r}, which cannot be read from the source as the connector sends it",
             hint="Name other columns, or compare --against topic.",
         )
+
+
+def _decoder(subject: Subject) -> MakeDecoder:
+    """That of the stream, to which the source's columns that the table computes are not new ones."""
+    computed = tuple(c for c in subject.table.columns if not c.insertable)
+    return lambda shadow, before: subject.decoder(replace(shadow, columns=(*shadow.columns, *computed)), before)
 
 
 def _default(subject: Subject, differences: Differences, name: str) -> Any:

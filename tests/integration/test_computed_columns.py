@@ -11,11 +11,13 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.table.checks import check_table
 from ch_sink.table.views import view_of
+from ch_sink.trust.repair import repaired
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import verified
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.hand import APPEND, OWN, WINDOW, Event, mysql
 from tests.support.hand_commands import Hand, records
+from tests.support.hand_steps import lose
 from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
 from tests.unit.discovery.test_obstacles import config
@@ -102,3 +104,7 @@ def test_a_column_of_the_source_that_the_table_computes_is_named(
     with verified(replace(it.subject, schema=schema), Options(patience=0)) as done:
         report = done.report
     assert (report.missing, report.extra, report.different, report.left_out) == (0, 0, 0, ("w",))
+    if kind == "replacing":
+        lose(it, 3)
+        assert repaired(it.subject, Options(patience=0), apply=True).left == 0
+        assert it.view() == [(2, "b"), (3, "a")]
