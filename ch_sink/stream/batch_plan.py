@@ -145,7 +145,11 @@ class BatchPlanner:
         begun = {
             p: intent.end for p, intent in self._begun.items() if state.whole and intent.start <= reached.get(p, -1)
         }
-        expect_end(state, {p: max(offset, begun.get(p, 0)) for p, offset in reached.items()})
+        try:
+            expect_end(state, {p: max(offset, begun.get(p, 0)) for p, offset in reached.items()})
+        except DataLoss:
+            self.ledger.check_claim()  # a job that was frozen compares an old answer with its successor's ledger
+            raise
         moved: dict[int, tuple[int, State, int]] = {}
         unknown = self._unknown(state, reached)
         if asks:
@@ -235,8 +239,9 @@ def expect_end(topic: TopicState, reached: Mapping[int, int]) -> None:
             raise DataLoss(
                 f"topic {topic.topic} partition {partition}: offsets up to {offset - 1} were read, but the topic ends "
                 f"with {high - 1}: it has lost its end, and gives these offsets to other records",
-                hint="Do not continue with this topic. Create it again, so that it has another id, and let the "
-                "connector take a snapshot; set topic_recreated: restart. Then fill the table again: `ch_sink resync`.",
+                hint="If its brokers are starting, look again with `ch_sink resume` once they are up. Else do not "
+                "continue with this topic: create it again, so that it has another id, let the connector take a "
+                "snapshot, set topic_recreated: restart, and fill the table again: `ch_sink resync CONFIG --apply`.",
             )
 
 
