@@ -65,7 +65,8 @@ def refuse_floats(table: TargetTable) -> None:
     It depends on whether they come in one block, so that a delete or a −1 may not meet its row. The server takes such a
     key with a setting of the table only; one that a float is but an input of is another matter.
     """
-    if table.engine.family is Family.MERGE_TREE or not dict(table.settings).get("allow_floating_point_partition_key"):
+    allowed = dict(table.settings).get("allow_floating_point_partition_key", "0") != "0"
+    if table.engine.family is Family.MERGE_TREE or not allowed:
         return
     floats = {c.name for c in table.columns if parse_type(c.type).bare.name.startswith(("Float", "BFloat"))}
     if found := columns_in(table.partition_key or "tuple()", floats):
