@@ -143,11 +143,8 @@ class Side:
         engine, name = self.table.engine, self.table.qualified
         if self._is_multiset:
             names = ", ".join(quote(c.name) for c in self.table.shown_columns)
-            # Conditions may name what the server computes from these: it is the same in equal rows, or says nothing.
-            made = [quote(c.name) for c in self.table.columns if c.default_kind == "MATERIALIZED"]
-            computed = "".join(f", any({one}) AS {one}" for one in made)
             sign = quote(engine.sign_column or "_sign")
-            inner = f"SELECT {names}{computed}, sum(toInt64({sign})) AS {TIMES}_stored FROM {name} GROUP BY {names}"
+            inner = f"SELECT {names}, sum(toInt64({sign})) AS {TIMES}_stored FROM {name} GROUP BY {names}"
             return f"({inner} HAVING {TIMES}_stored != 0)", [], ""
         if engine.family is Family.MERGE_TREE:
             key = ", ".join(quote(part) for part in self.key)
