@@ -11,6 +11,7 @@ import msgspec
 from ch_sink.config import Config
 from ch_sink.decode.key_layouts import REMEDY, is_struct_text, reason
 from ch_sink.decode.source_tables import SourceTables
+from ch_sink.discovery.job_topics import tables_in
 from ch_sink.discovery.sample_rows import RowEvent, decoded, framed_payloads, row_events, row_pairs
 from ch_sink.errors import ChSinkError
 from ch_sink.model.change import Records
@@ -188,9 +189,7 @@ def _mixed(
     if not schema.key or policy.keys.ignored:
         return ()
     tables = SourceTables(registry, policy.events)
-    headers = chain(*(part.headers or [None] * len(part) for part in parts))
-    stated = [tables.of(*record) for record in zip(chain(*(part.values for part in parts)), headers, strict=True)]
-    names = sorted({table.name for table in stated if table is not None})
+    names = sorted({table.name for part in parts for table in tables_in(part, tables)})
     whole = tuple(name for name in names if not any(is_part(name, other) for other in names if other != name))
     return whole if len(whole) > 1 else ()
 

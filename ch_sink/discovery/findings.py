@@ -353,11 +353,11 @@ def _other_rows(config: Config, client: Client, table: TargetTable, key: tuple[s
 
 def _progress(config: Config, client: Client, topic: TopicState | None, table: TargetTable) -> Iterator[Finding]:
     """The stream's progress: columns that it has filled otherwise, and offsets that no longer exist."""
-    ledger = ledger_of(config, client)
+    ledger, policy = ledger_of(config, client), config.policy()
     try:
         known = ledger.topic_ids()
         progress = ledger.progress(topic.topic_id) if topic else {}
-        last = expect_same_terms(config.stream_name, ledger, table, config.policy(), config.source_table)
+        last = expect_same_terms(config.stream_name, ledger, table, policy, config.source_table)
     except StreamFailed as error:
         yield Finding("fail", "columns", str(error), error.hint)
         return
@@ -366,8 +366,8 @@ def _progress(config: Config, client: Client, topic: TopicState | None, table: T
         return
     try:
         place = config.clickhouse
-        admin = ClickHouseTableAdmin(client, place.database, place.table, config.policy())
-        expect_same_table(last, ledger, admin, table, config.policy())
+        admin = ClickHouseTableAdmin(client, place.database, place.table, policy)
+        expect_same_table(last, ledger, admin, table, policy)
     except ChSinkError as error:
         yield Finding("fail", "table", str(error), error.hint)
     if topic is not None and known and topic.topic_id not in known:

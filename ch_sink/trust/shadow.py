@@ -181,7 +181,7 @@ def _made_by(text: str) -> int:
 
 
 def _create(table: TargetTable) -> str:
-    columns = ", ".join(_column(column, table) for column in table.columns)
+    columns = ", ".join(_column(column) for column in table.columns)
     order = ", ".join(quote(name) for name in table.sorting_key) or "tuple()"
     arguments = ", ".join(quote(name) for name in (table.engine.version_column, table.engine.is_deleted_column) if name)
     return (
@@ -195,7 +195,7 @@ def _comment() -> str:
     return f"ch_sink: rows of the source, for a comparison; dropped after it; made by {_maker()}"
 
 
-def _column(column: Column, table: TargetTable) -> str:
+def _column(column: Column) -> str:
     default = f" DEFAULT {column.default_expression}" if column.default_kind == "DEFAULT" else ""
     return f"{quote(column.name)} {column.type}{default}"
 

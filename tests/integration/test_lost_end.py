@@ -1,4 +1,4 @@
-"""A topic that lost records which were read is no witness; one that grows meanwhile is."""
+"""Commands refuse a topic that lost records after they were read, and accept one that grows while they begin."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
