@@ -89,9 +89,8 @@ def test_summaries_keep_epochs_apart(short: Job) -> None:
     ledger = short()
     ledger.claim("r1")
     epochs = [0, 0, 1, 1, 1, *[2] * 20]
-    for n, epoch in enumerate(epochs):
-        ledger.intents([intent(n * 10, n * 10 + 10)])
-        ledger.results([result(n * 10, n * 10 + 10, state=f'{{"base_epoch":{epoch}}}')])
+    ledger.intents([intent(n * 10, n * 10 + 10) for n in range(len(epochs))])
+    ledger.results([result(n * 10, n * 10 + 10, state=f'{{"base_epoch":{epoch}}}') for n, epoch in enumerate(epochs)])
     assert ledger.fold()
     found = {n: ledger.states_over("t1", 0, n * 10 + 5, n * 10 + 6) for n in range(len(epochs))}
     assert {n: {state for *_, state in over} for n, over in found.items()} == {

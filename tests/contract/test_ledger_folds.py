@@ -107,10 +107,10 @@ def test_a_fold_while_a_stream_reads_again_what_was_folded_leaves_it_where_it_is
     """ClickHouse was taken back: the newest results lie within a summary."""
     ledger = short()
     ledger.claim("r1")
-    run_batches(ledger, 0, 20, 1)
+    run_batches(ledger, 0, 12, 1)
     ledger.fold()
     ledger.results([result(50, 50, state="led back")])
-    for n in range(5, 13):
+    for n in range(5, 9):
         run_batches(ledger, n, n + 1, 1, state=f"again {n}")
         ledger.fold()
         end = n * 10 + 10
@@ -118,7 +118,7 @@ def test_a_fold_while_a_stream_reads_again_what_was_folded_leaves_it_where_it_is
         assert (later.progress("t1"), later.states_at("t1", {0: end}).get(0)) == ({0: end}, f"again {n}")
         assert later.open_intents("t1") == []
         assert len(later.history(2)) == 2
-    assert ledger.totals()[0].counts.rows == 20 * 7
+    assert ledger.totals()[0].counts.rows == 12 * 7
 
 
 @pytest.mark.parametrize("partitions", [2, 12])

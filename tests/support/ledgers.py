@@ -57,11 +57,10 @@ def result(
 
 
 def run_batches(ledger: Any, first: int, last: int, partitions: int = 2, **changes: Any) -> None:
-    """Batches of ten offsets of each partition, from number ``first`` up to ``last``."""
-    for n in range(first, last):
-        ranges = [(n * 10, n * 10 + 10, p) for p in range(partitions)]
-        ledger.intents([intent(*r) for r in ranges])
-        ledger.results([result(*r, counts=counts_of(0, 7, 2, deletes=1, a=1), **changes) for r in ranges])
+    """Batches of ten offsets of each partition, from number ``first`` up to ``last``: written at once, to be quick."""
+    ranges = [(n * 10, n * 10 + 10, p) for n in range(first, last) for p in range(partitions)]
+    ledger.intents([intent(*r) for r in ranges])
+    ledger.results([result(*r, counts=counts_of(0, 7, 2, deletes=1, a=1), **changes) for r in ranges])
 
 
 def known(ledger: Any, offsets: int = 400) -> dict[str, Any]:
