@@ -12,6 +12,13 @@ import pyarrow as pa
 import pytest
 
 
+FOR_MANY_ROWS = (
+    *("compile_expressions", "compile_aggregate_expressions", "compile_sort_description"),
+    *("output_format_parallel_formatting", "input_format_parallel_parsing"),
+)
+"""Settings that are on by default: with them, and several threads, a query of a few rows takes a third longer."""
+
+
 class Engine:
     """Runs SQL; errors of the engine are raised as they come."""
 
@@ -20,6 +27,7 @@ class Engine:
 
         self._folder = TemporaryDirectory(prefix="ch_sink_")
         self._session: Any = Session(self._folder.name)  # type: ignore[no-untyped-call]
+        self.run(f"SET {', '.join(f'{name} = 0' for name in FOR_MANY_ROWS)}, max_threads = 1")
 
     def run(self, sql: str, parameters: Mapping[str, str] | None = None) -> None:
         self._session.query(sql, "TSV", params=dict(parameters or {}))
