@@ -15,7 +15,7 @@ from ch_sink.table.evolve import filled
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types import clickhouse_type
 from ch_sink.types.build import default_sql
-from ch_sink.types.chtype import parse_type, widened
+from ch_sink.types.chtype import ChType, parse_type, widened
 from ch_sink.types.column import Column, counts, held, natural, out_of_range, unit
 from ch_sink.types.connect import SourceType
 
@@ -75,7 +75,11 @@ def _outgrown(table: TargetTable, column: Column, source: SourceType) -> Unknown
 def _narrowed(column: Column, source: SourceType) -> bool:
     """Whether values of the type that the comment states may not be ones of the present type."""
     noted = column.stated
-    return noted is not None and not noted.names(source) and not held(natural(noted), natural(source))
+    if noted is None or noted.names(source):
+        return False
+    # Of another type the same value is another text.
+    same = (noted.kind, noted.name) == (source.kind, source.name)
+    return not held(natural(noted), _natural(source, noted) if same else natural(source))
 
 
 def _retyped(
@@ -86,10 +90,7 @@ def _retyped(
     """
     if noted.names(now) and SourceType.from_comment(column.comment) is not None:
         return None  # the comment decides
-    known = {name for name, _ in now.parameters}
-    samples = tuple((n, v) for n, v in noted.parameters if n.startswith("ch_sink.") and n not in known)
-    target, was = parse_type(column.type).bare, natural(noted)
-    becomes = natural(replace(now, parameters=(*now.parameters, *samples)))
+    target, was, becomes = parse_type(column.type).bare, natural(noted), _natural(now, noted)
     if counts(target) and unit(noted) != unit(now):
         return "type"
     if held(becomes, was) or held(becomes, target):
@@ -99,6 +100,13 @@ def _retyped(
     if out_of_range(becomes, target):
         return None
     return "type" if placed else "refine"
+
+
+def _natural(now: SourceType, noted: SourceType) -> ChType:
+    """The natural type of the present values, with what samples showed when the comment was written."""
+    known = {name for name, _ in now.parameters}
+    samples = tuple((n, v) for n, v in noted.parameters if n.startswith("ch_sink.") and n not in known)
+    return natural(replace(now, parameters=(*now.parameters, *samples)))
 
 
 def _lets_null_in(column: Column, noted: SourceType, optional: bool) -> bool:
