@@ -29,7 +29,7 @@ from ch_sink.model.policy import TopicProfile
 from ch_sink.ports import History
 from ch_sink.sources import STATED
 from ch_sink.table.model import TargetTable
-from ch_sink.types.arrow import arrow_type
+from ch_sink.types.arrow import arrow_type, nulls_within
 from ch_sink.types.build import converter
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column, ValuePolicy, Years
@@ -284,7 +284,10 @@ class RowDecoder:
             columns[name] = read.array
             if read.clamped:
                 clamped[name] = read.clamped
-            if not parse_type(column.type).nullable:
+            kind, stated = parse_type(column.type), (ops != Op.DELETE) | (name in self.keys)
+            for place in np.flatnonzero(nulls_within(read.array, kind) & stated).tolist():
+                read.faults.setdefault(place, f"a null within it, and the table's {column.type} cannot hold one")
+            if not kind.nullable:
                 needed = ops != Op.DELETE if name not in self.ignored_nulls else ops == Op.CREATE
                 empty = read.array.is_null().to_numpy(zero_copy_only=False) & (needed | (name in self.keys))
                 for place in np.flatnonzero(empty).tolist():

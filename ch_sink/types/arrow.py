@@ -16,6 +16,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -187,6 +189,35 @@ def _filled(values: pa.Array, tree: ChType) -> pa.Array:
     if bare.name in ("Array", "Nested"):
         return _around(values, _filled(values.values, bare if bare.name == "Nested" else bare.items[0]))
     return _filled(values, bare.items[0]) if bare.name == "SimpleAggregateFunction" else values
+
+
+def nulls_within(values: pa.Array, tree: ChType) -> npt.NDArray[np.bool_]:
+    """The values in which an element of an array, a map or a tuple is null, and its type cannot hold null."""
+    bare, found = tree.bare, np.zeros(len(values), dtype=np.bool_)
+    if bare.name == "SimpleAggregateFunction":
+        return nulls_within(values, bare.items[0])
+    if bare.name == "Nested":
+        bare = ChType("Array", (ChType("Tuple", bare.arguments, bare.names),))
+    if bare.name == "Tuple":
+        for part, item in zip(values.flatten(), bare.items, strict=True):
+            found |= _nulls(part, item)
+    elif bare.name in ("Array", "Map"):
+        offsets = np.asarray(values.offsets)
+        within = np.zeros(offsets[-1] - offsets[0], dtype=np.bool_)
+        for items, item in zip(
+            (values.keys, values.items) if bare.name == "Map" else (values.values,), bare.items, strict=True
+        ):
+            within |= _nulls(items.slice(offsets[0], len(within)), item)
+        found[np.repeat(np.arange(len(values)), np.diff(offsets))[within]] = True
+    valid: npt.NDArray[np.bool_] = values.is_valid().to_numpy(zero_copy_only=False)
+    return found & valid
+
+
+def _nulls(values: pa.Array, tree: ChType) -> npt.NDArray[np.bool_]:
+    found = nulls_within(values, tree)
+    if not tree.nullable and tree.bare.name not in ("Dynamic", "Variant"):
+        found |= values.is_null().to_numpy(zero_copy_only=False)
+    return found
 
 
 def _around(lists: pa.Array, items: pa.Array) -> pa.Array:

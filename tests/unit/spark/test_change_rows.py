@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP, RowDecoder
+from ch_sink.decode.stated_rows import BUCKET, NUMBER, OP, RowDecoder, Rows
 from ch_sink.errors import ConfigError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
@@ -232,6 +232,37 @@ def test_updates_insert_no_null_where_the_column_holds_none() -> None:
         "column 'v' is null in the update, the table's column cannot hold null, and no earlier"
     )
     assert reasons[1:] == ["column v: null, and the table's column cannot hold null"]
+
+
+def test_a_null_within_a_value_is_refused_where_its_type_cannot_hold_null() -> None:
+    """The server would make 0 or an empty text of it."""
+    columns = (
+        Column("id", "Int64"),
+        Column("v", "Array(Map(String, Nullable(Int64)))"),
+        Column("t", "Tuple(a Int64, b Array(String))"),
+        Column("_version", "UInt128"),
+    )
+    kinds = {
+        "v": pa.list_(pa.map_(pa.string(), pa.int64())),
+        "t": pa.struct({"a": pa.int64(), "b": pa.list_(pa.string())}),
+    }
+    good: dict[str, Any] = {"v": [[("x", None)], []], "t": {"a": 1, "b": ["y"]}}
+    wrong = [{"v": [None]}, {"t": {"a": None, "b": []}}, {"t": {"a": 1, "b": ["y", None]}}]
+    values = [good, *({**good, **one} for one in wrong), good]
+    n = len(values)
+    rows = pa.table(
+        {
+            "id": range(n),
+            **{name: pa.array([value[name] for value in values], kind) for name, kind in kinds.items()},
+            BUCKET: pa.nulls(n, pa.int32()),
+            NUMBER: range(n),
+            OP: pa.array([OPS["insert"]] * n, pa.int32()),
+        }
+    )
+    decoder = RowDecoder(table(columns=columns), ("id",))
+    batch = decoder.decode(Records("t", 0, np.arange(n), np.zeros(n, np.int64), [b"{}"] * n, Rows(rows)))  # type: ignore[arg-type]
+    assert [(record.index, record.column) for record in batch.bad] == [(1, "v"), (2, "t"), (3, "t")]
+    assert "a null within it, and the table's Tuple(a Int64, b Array(String)) cannot hold one" in batch.bad[1].reason
 
 
 @pytest.mark.parametrize("number", [-1, 1 << 54])
