@@ -1,7 +1,7 @@
 """``ch_sink dead-letters``: the records that could not be applied, and what to do about them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +9,7 @@ import typer
 
 from ch_sink.cli.options import AsJson, Command, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
-from ch_sink.errors import ConfigError, LedgerConflict
+from ch_sink.errors import ConfigError
 from ch_sink.model.counts import counted
 
 if TYPE_CHECKING:
@@ -60,18 +60,22 @@ def show_letters(
 
 @dead_letters.command(cls=Command)
 def retry(
-    configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False, kind: Kind = None
+    context: typer.Context,
+    configs: ConfigFiles,
+    only: Only = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    kind: Kind = None,
 ) -> None:
     """Try dead letters again; newer rows are never overwritten.
 
-    Pause the stream first. The records are applied in order, with the current configuration. Each letter stays in the
-    table, marked with its outcome. A letter that still cannot be applied stays open, and the exit code is 1.
+    The stream pauses meanwhile. The records are applied in order, with the current configuration. Each letter stays in
+    the table, marked with its outcome. A letter that still cannot be applied stays open, and the exit code is 1.
     """
     out = Output(as_json=as_json)
     streams: list[dict[str, Any]] = []
     for config, letters in _each(out, configs, only, overrides):
-        _expect_no_job(config)
-        entry = _named(config) | retried(config, letters, kind)
+        entry = _named(config) | retried(config, letters, kind, context.obj.check)
         streams.append(entry)
         out.say(
             f"{config.stream_name}: {entry['applied']} applied, {entry['superseded']} superseded by newer changes, "
@@ -84,7 +88,9 @@ def retry(
         raise typer.Exit(1)
 
 
-def retried(config: "Config", letters: "Letters", kind: str | None) -> dict[str, Any]:
+def retried(
+    config: "Config", letters: "Letters", kind: str | None, check: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
     """Retry the open letters of a stream; how many were applied and so on, and those that failed."""
     from ch_sink.trust.alone import alone
 
@@ -93,7 +99,7 @@ def retried(config: "Config", letters: "Letters", kind: str | None) -> dict[str,
             topic_id: [s.letter for s in found if kind in (None, s.letter.kind)]
             for topic_id, found in letters.open().items()
         }
-        done = letters.retry(chosen)
+        done = letters.retry(chosen, check)
     entry: dict[str, Any] = {"applied": 0, "superseded": 0, "waiting": 0, "failed": []}
     for (_, partition), result in done.items():
         for outcome in ("applied", "superseded", "waiting"):
@@ -190,26 +196,6 @@ def _each(out: Output, configs: Any, only: str | None, overrides: Any) -> "Itera
     for config in load_all(out, configs, overrides, only):
         with Letters.of(config) as letters:
             yield config, letters
-
-
-def in_use(config: "Config") -> bool:
-    """Whether a living job works on the stream, which it has neither paused nor stopped. Raises ClickHouseError."""
-    from ch_sink.discovery.wiring import client_of, ledger_of, states_by_ledger
-    from ch_sink.stream.standing import has_job
-
-    if ledger_of(config, client_of(config)).owner() is None:
-        return False
-    [(states, _)] = states_by_ledger([config])
-    recorded = states.read([config.stream_name])[config.stream_name]
-    return has_job(recorded.alive, recorded.quiet)
-
-
-def _expect_no_job(config: "Config") -> None:
-    if in_use(config):
-        raise LedgerConflict(
-            f"a job has stream {config.stream_name!r}, so its dead letters cannot be retried now",
-            hint="Pause the stream (`ch_sink pause`), retry, and resume it: it continues where it was.",
-        )
 
 
 def _named(config: "Config") -> dict[str, str]:

@@ -1,16 +1,13 @@
 """What the page of a running job shows: `status` with the job's own figures, dead letters, and their retry."""
 
-import getpass
 import logging
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ch_sink.cli.dead_letters import as_json, in_use, retried
-from ch_sink.errors import ChSinkError, LedgerConflict, StreamFailed
+from ch_sink.cli.dead_letters import as_json, retried
+from ch_sink.errors import ChSinkError, StreamFailed
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
@@ -24,8 +21,6 @@ _TOTALS = ("rows", "deletes", "dead_letters", "deduplicated")
 """Figures that `status` counts since the stream began, and a job since the job began."""
 _LETTERS = 100
 """The most dead letters of a stream that are shown."""
-_LET_GO = 60.0
-"""Longest wait for the job to let a stream go, in seconds."""
 
 
 class JobPage:
@@ -71,7 +66,7 @@ class JobPage:
         from ch_sink.wiring.letters import Letters
 
         config = self._config(stream)
-        with Letters.of(config) as letters, _borrowed(config):
+        with Letters.of(config) as letters:
             entry = retried(config, letters, None)
         log.info("%s: dead letters retried from the page: %d applied", stream, entry["applied"])
         return {name: len(n) if isinstance(n, list) else n for name, n in entry.items()}
@@ -105,34 +100,3 @@ def _shown(known: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Any]:
     """
     newer = {name: figure for name, figure in mine.items() if figure is not None or name in ("error", "next")}
     return {**mine, **known, **newer, **{name: known[name] for name in _TOTALS if name in known}}
-
-
-@contextmanager
-def _borrowed(config: "Config") -> Iterator[None]:
-    """Let the job pause a stream, and resume it afterwards unless it was paused. Raises LedgerConflict."""
-    from ch_sink.discovery.wiring import states_by_ledger
-    from ch_sink.ports import Request
-    from ch_sink.stream.standing import standing
-
-    name = config.stream_name
-    [(states, _)] = states_by_ledger([config])
-
-    def ask(wanted: Literal["pause", "resume"]) -> None:
-        states.ask({name: Request(wanted, f"{getpass.getuser()}@{socket.gethostname()}", time.time())})
-
-    before = standing(states.read([name])[name]).state
-    if before != "paused":
-        ask("pause")
-    try:
-        deadline = time.monotonic() + _LET_GO
-        while in_use(config):
-            if time.monotonic() > deadline:
-                raise LedgerConflict(
-                    f"the job did not release stream {name!r} within {_LET_GO:.0f} s",
-                    hint="Its batch is still running; try again later.",
-                )
-            time.sleep(0.2)
-        yield
-    finally:
-        if before != "paused":
-            ask("resume")

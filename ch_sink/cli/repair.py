@@ -1,5 +1,6 @@
 """The commands that put tables right: ``repair`` by row, ``resync`` as a whole, ``purge`` of what was deleted."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ch_sink.config import Config
     from ch_sink.trust.repair import Repaired
     from ch_sink.trust.resync import Resynced
+    from ch_sink.wiring.process import Stop
 
 
 def repair(
@@ -61,6 +63,7 @@ def repair(
 
     Every later change of a row wins over its repair. Without --apply nothing is written.
     """
+    from ch_sink.cli.verify import record
     from ch_sink.trust.alone import alone
     from ch_sink.trust.key import condition_of
     from ch_sink.trust.repair import repaired
@@ -83,8 +86,11 @@ def repair(
                     chosen = replace(chosen, condition=condition_of(subject, key_of(key)))
                 if apply:
                     renew_views(config)
+                began = time.time()
                 done = repaired(subject, chosen, apply=apply, say=say_to(out))
                 out.progress_done()
+                if apply and done.all_repaired and chosen.of_all_rows:
+                    record(config, [done.corrected], began)
                 documents.append(done.as_json())
                 ok = ok and done.all_repaired
                 for line in [*lines(done.report), *_outcome(done)]:
@@ -143,6 +149,7 @@ def resync(
     from ch_sink.trust.alone import alone
     from ch_sink.trust.resync import resynced
     from ch_sink.trust.wiring import refill_of
+    from ch_sink.wiring.streams import renew_views
 
     out = Output(as_json=as_json)
     documents: list[dict[str, Any]] = []
@@ -162,6 +169,8 @@ def resync(
                     into=into,
                     say=lambda text: out.doing(text) if isinstance(text, Step) else out.note(text),
                 )
+                if apply and not into:
+                    renew_views(config)
                 documents.append(done.as_json())
                 for line in _planned(done, chosen) if not apply else _done(done, into):
                     out.say(line)
@@ -194,6 +203,7 @@ def _done(done: "Resynced", into: str) -> Iterator[str]:
 
 
 def purge(
+    context: typer.Context,
     configs: ConfigFiles,
     apply: Annotated[bool, typer.Option("--apply", help="Remove the rows; without it, only count them.")] = False,
     key: Annotated[
@@ -223,7 +233,7 @@ def purge(
     streams = load_all(out, configs, overrides, only)
     if key:
         [chosen] = one_stream(streams, configs[0])
-        _erase(out, chosen, key, apply=apply, live=live)
+        _erase(out, context.obj, chosen, key, apply=apply, live=live)
         return
     if live:
         raise ConfigError("--live needs --key", hint="Omit it, or name the key with --key.")
@@ -247,7 +257,7 @@ def purge(
     each.expect_all()
 
 
-def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) -> None:
+def _erase(out: Output, stop: "Stop", config: "Config", key: str, *, apply: bool, live: bool) -> None:
     from ch_sink.trust.alone import alone
     from ch_sink.trust.one_key import erased
     from ch_sink.trust.own_tables import own_tables
@@ -260,7 +270,7 @@ def _erase(out: Output, config: "Config", key: str, *, apply: bool, live: bool) 
             hint="Delete the row in the source, and purge the key once the stream has applied that.",
         )
     with alone(config, "purge --key", apply=apply) as still_alone:
-        subject = replace(subject_of(config), still_alone=still_alone)
+        subject = replace(subject_of(config, stop.check), still_alone=still_alone)
         done = erased(subject, own_tables(config, subject.client), given, apply=apply, live=live, say=say_to(out))
     out.progress_done()
     out.table(("table", "removed" if apply else "rows"), list(done.rows.items()))

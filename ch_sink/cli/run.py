@@ -1,8 +1,6 @@
 """``ch_sink run``: the streams of files in one Spark application; ``pause`` and ``resume`` of them."""
 
-import getpass
 import logging
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -294,10 +292,10 @@ def _ask(
 ) -> None:
     from ch_sink.discovery.wiring import states_by_ledger
     from ch_sink.ports import Request
-    from ch_sink.stream.standing import seen_from_outside
+    from ch_sink.stream.standing import person, seen_from_outside
 
     configs = load_all(out, files, overrides, only, recorded=True)
-    request = Request(wanted, f"{getpass.getuser()}@{socket.gethostname()}", time.time())
+    request = Request(wanted, person(), time.time())
     done: list[dict[str, str]] = []
     for states, streams in states_by_ledger(configs):
         before = states.read([c.stream_name for c in streams])

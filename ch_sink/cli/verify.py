@@ -116,7 +116,7 @@ def _once(
             out.progress_done()
             found[config.stream_name] = report
             if whole:
-                _record(config, [report], began)
+                record(config, [report], began)
             for line in lines(report):
                 out.say(line)
     if html is not None:
@@ -139,7 +139,7 @@ def _expect_writable(path: Path) -> None:
         ) from None
 
 
-def _record(config: "Config", reports: "list[Report]", began: float) -> None:
+def record(config: "Config", reports: "list[Report]", began: float) -> None:
     """Note what the comparison found, for `status`, metrics and the page; a user who may not write goes without."""
     from ch_sink.discovery.wiring import states_by_ledger
     from ch_sink.trust.continuous import compared

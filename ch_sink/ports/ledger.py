@@ -144,6 +144,11 @@ class Ledger(TaskLedger, Protocol):
     A stream has one owner: whoever claimed it last. An owner that has lost it finds out at its next write.
     """
 
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        ...
+
     def claim(self, run_id: str, terms: Terms | None = None) -> Claim:
         """Take the stream; returns the claim. A claim is void once the OS process of its job has ended.
 

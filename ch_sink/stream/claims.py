@@ -36,10 +36,14 @@ def new_claim(stream: str, run_id: str, last: Claim | None, terms: Terms | None 
     Raises LedgerConflict if a living process of this host holds ``last``.
     """
     if last is not None and last.run_id != run_id and live(stream, last):
-        raise LedgerConflict(
-            f"stream {stream!r} is owned by process {last.pid} on this host (run {last.run_id})",
-            hint="Stop that job first, or give this stream another name.",
+        of_command = "-" in last.run_id
+        hint = (
+            "Wait until that command ends." if of_command else "Stop that job first, or give this stream another name."
         )
+        owner = f"process {last.pid} on this host (run {last.run_id})"
+        conflict = LedgerConflict(f"stream {stream!r} is owned by {owner}", hint=hint)
+        conflict.temporary = of_command
+        raise conflict
     with _lock:
         _held.add((stream, run_id))
     number, before = (last.number, last.terms) if last else (0, None)
@@ -81,7 +85,8 @@ def mine(claim: Claim | None, newest: Claim | None) -> bool:
 def taken_since(stream: str, before: Claim, owner: Claim | None) -> bool:
     """Whether another job has taken the stream since this job held it under the claim ``before``.
 
-    Commands claim it under names with a dash, and give it back; a job that is known to be dead has lost it.
+    Commands claim it under names with a dash, and give it back: jobs wait for that. A job that is known to be dead
+    has lost it.
     """
     if owner is None or mine(before, owner) or owner.number < before.number:
         return False
@@ -98,6 +103,7 @@ def displaced(stream: str, newest: Claim | None) -> LedgerConflict:
         hint="Only one job may work on a stream: stop one of them, or give it its own stream name and table.",
     )
     error.run_id = newest.run_id if newest else ""
+    error.temporary = "-" in error.run_id  # of a command, which gives it back
     return error
 
 

@@ -297,10 +297,12 @@ class Job:
                     self._plan([found for found in looked if found[0] in free])
             case Closed(stream):
                 stream.busy = False
+                self.roster.holds(stream.name, claim=False)
                 if stream.phase is Phase.LEFT:
                     self.streams.remove(stream)
                     self._left.append(stream)
             case Opened(stream, topic, unread):
+                self.roster.holds(stream.name, claim=True)
                 stream.opened(topic, unread)
             case BatchEnded(stream):
                 self.roster.worked(stream.name)

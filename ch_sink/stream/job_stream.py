@@ -216,6 +216,8 @@ class JobStream:
         """Enter the phase; what belonged to the one before is over."""
         assert phase in _FOLLOWS[self.phase], f"{self.name}: {self.phase} cannot become {phase}"
         self.phase = phase
+        if phase is Phase.TAKEN:
+            self.summary.lag = None  # the other job's
         if phase in HELD | {Phase.WAITING, Phase.OPENING}:
             self.reading.at_opening, self.reading.all_read = None, False
             self.pace.due = -math.inf

@@ -10,16 +10,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from ch_sink.errors import ChSinkError, ClickHouseError, LedgerConflict, in_one_line
+from ch_sink.errors import ChSinkError, ClickHouseError, LedgerConflict, StreamFailed, in_one_line
 from ch_sink.model.counts import counted
 from ch_sink.observe.stream import Standing
-from ch_sink.ports.ledger import Alive, Compared, RecordedState, StreamStates
+from ch_sink.ports.ledger import Alive, Compared, RecordedState, Request, StreamStates
 from ch_sink.stream.claims import born
-from ch_sink.stream.standing import Member
+from ch_sink.stream.standing import Member, left_paused
 
 log = logging.getLogger("ch_sink")
 
@@ -104,6 +104,12 @@ class Roster:
             if other.standing.state == "waiting" and type(other.failure) is type(error):
                 other.patience.due = -math.inf
 
+    def holds(self, name: str, *, claim: bool) -> None:
+        """The job has the stream's claim, or has released it."""
+        with self._lock:
+            if name in self._members:
+                self._members[name].holds = claim
+
     def failed(self, name: str, error: ChSinkError, *, settled: bool = True) -> None:
         """The stream failed: it waits if that may help, else it is stopped.
 
@@ -118,7 +124,7 @@ class Roster:
                 return
             error_text, remedy = str(error), error.hint or ""
             # Of a stream that another job has, that job says what its state is.
-            member.lost = isinstance(error, LedgerConflict)
+            member.lost = isinstance(error, LedgerConflict) and not error.temporary
             member.settled = settled and not error.denied
             if not member.lost and error.temporary and member.patience.failed(now):
                 since = member.standing.since if member.standing.state == "waiting" else self._clock()
@@ -155,6 +161,12 @@ class Roster:
                 if member.standing.state == "stopped" and member.failure is not None
             }
 
+    def paused(self, name: str) -> ChSinkError:
+        """The error of a stream that should have been read, and is paused."""
+        by = self.standing(name).by
+        hint = "Continue with `ch_sink resume`, or let the command end that has paused it."
+        return StreamFailed(f"stream {name!r} is paused by {by}", hint=hint)
+
     def ledgers(self) -> list[StreamStates]:
         """Where the states of the streams are recorded."""
         with self._lock:
@@ -170,7 +182,7 @@ class Roster:
             mark = states.mark()
             # The mark is the older one: what comes after it is read the next time.
             if mark is None or mark != self._marks.get(states) or not all(member.known for member in members):
-                self._take(states.read([member.name for member in members]))
+                self._take(self._read(states, [member.name for member in members]))
                 self._marks[states] = mark
             self._note(states, members)
             self._beat(states, members)
@@ -178,6 +190,15 @@ class Roster:
             for member in members:
                 if not member.known:
                     self.failed(member.name, error)
+
+    def _read(self, states: StreamStates, names: Sequence[str]) -> Mapping[str, RecordedState]:
+        """What is recorded, once the pauses of commands are over that were killed."""
+        found = states.read(names)
+        left = [name for name, recorded in found.items() if left_paused(recorded)]
+        if not left:
+            return found
+        states.ask(dict.fromkeys(left, Request("resume", "the job, since the command was killed", self._clock())))
+        return states.read(names)
 
     def close(self) -> None:
         """Record what is not recorded yet, and that the job has no stream any more."""
@@ -240,7 +261,7 @@ class Roster:
     def _beat(self, states: StreamStates, members: Iterable[Member]) -> None:
         now = self._steady()
         with self._lock:
-            has = [member.name for member in members if member.works]
+            has = [member.name for member in members if member.works or member.holds]
         if any(now - self._beaten.get(name, -BEAT) >= BEAT for name in has):
             states.beat(dict.fromkeys(has, self._alive))
             self._beaten |= dict.fromkeys(has, now)

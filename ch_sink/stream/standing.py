@@ -4,20 +4,39 @@ running ──temporary error──▶ waiting ──pause over──▶ running
 │                            └──────retry_for over──▶ stopped
 ├──any other error──▶ stopped ──request to resume──▶ running
 └──request to pause──▶ paused ──request to resume──▶ running
+
+A command whose writes no version orders against the stream's holds the stream: it asks for a pause and takes the claim,
+so that a job which did not hear of it cannot write either.
 """
 
+import getpass
 import math
+import os
+import re
 import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ch_sink.errors import ChSinkError
+from ch_sink.errors import ChSinkError, LedgerConflict, StreamFailed
 from ch_sink.observe.stream import Standing
-from ch_sink.ports.ledger import Alive, Compared, Condition, RecordedState, Request, StreamStates
-from ch_sink.stream.claims import runs
+from ch_sink.ports import Claim
+from ch_sink.ports.ledger import Alive, Compared, Condition, Ledger, RecordedState, Request, StreamStates
+from ch_sink.stream.claims import born, runs
 from ch_sink.stream.pace import Patience
 
 SILENCE = 60.0
 """A job elsewhere that has recorded nothing for so many seconds counts as gone."""
+_COMMAND = "ch_sink "
+"""How the name of a command begins that asks for a pause; a person's has no space."""
+_PROCESS = re.compile(r"@(.*), process (\d+):(\d*)")
+"""How it ends: the host, the process and its start time, since a container's have the same id each time."""
+_WAIT = 600.0
+"""Seconds that a running batch gets to its end."""
+_UNHEARD = 5.0
+"""The same for a job that takes no requests: a DataFrame's stream."""
 
 
 def standing(recorded: RecordedState, config: str | None = None) -> Standing:
@@ -53,6 +72,114 @@ def has_job(alive: Alive | None, quiet: float) -> bool:
     return quiet < SILENCE
 
 
+def works(states: StreamStates, stream: str) -> bool:
+    """Whether a job works on the stream now, or does again once a command no longer holds it."""
+    recorded = states.read([stream])[stream]
+    held_by_command = _is_of_command(recorded) and not left_paused(recorded)
+    working = standing(recorded).state in ("running", "waiting") or held_by_command
+    return working and has_job(recorded.alive, recorded.quiet)
+
+
+@contextmanager
+def held(
+    ledger: Ledger,
+    states: StreamStates,
+    what: str,
+    *,
+    check: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Iterator[Claim]:
+    """Nobody else works on the stream until the context ends; one that was or is paused or stopped by others stays so.
+
+    A command that is killed meanwhile leaves the stream paused; a job that begins on its host, the next command, or
+    `ch_sink resume` ends that.
+
+    Args:
+        what: the command.
+        check: called while it waits.
+
+    Raises StreamFailed if the running batch does not come to its end.
+    """
+    stream, me = ledger.stream, person()
+    recorded = states.read([stream])[stream]
+    ours = standing(recorded).state not in ("paused", "stopped") or _may_go_on(recorded)
+    if ours:
+        say(f"pausing {stream}")
+        states.ask({stream: Request("pause", f"{_COMMAND}{what} by {me}, process {_process()}", time.time())})
+    try:
+        claim = _claim(ledger, states, what, check)
+        try:
+            yield claim
+        finally:
+            ledger.release()
+    finally:
+        if ours and _may_go_on(states.read([stream])[stream]):
+            states.ask({stream: Request("resume", me, time.time())})
+
+
+def _claim(ledger: Ledger, states: StreamStates, what: str, check: Callable[[], None]) -> Claim:
+    began = time.monotonic()
+    while True:
+        recorded = states.read([ledger.stream])[ledger.stream]
+        # A claim displaces a job on another host. One that is heard of lets the stream go by itself, after its batch.
+        hears, alive = has_job(recorded.alive, recorded.quiet), recorded.alive
+        owner = ledger.owner() if hears else None
+        if owner is None or owner.host == socket.gethostname() or (alive is not None and alive.host != owner.host):
+            try:
+                return ledger.claim(f"{what.replace(' ', '-')}-{uuid.uuid4().hex[:8]}")
+            except LedgerConflict as error:
+                busy = str(error)
+        else:
+            busy = f"its batch is still running, in process {owner.pid} on {owner.host}"
+        if time.monotonic() - began > (_WAIT if hears else _UNHEARD):
+            raise StreamFailed(f"stream {ledger.stream!r} does not pause: {busy}", hint="Stop the job, or try again.")
+        check()
+        time.sleep(0.1)
+
+
+def _may_go_on(recorded: RecordedState) -> bool:
+    """Whether nobody has paused the stream but the command, and its last batch has not stopped it since."""
+    condition = recorded.condition
+    stopped = condition is not None and condition.state == "stopped" and not recorded.asked_after
+    return _is_of_command(recorded) and not stopped
+
+
+def left_paused(recorded: RecordedState) -> bool:
+    """Whether a command of this host has paused the stream, and its process is gone."""
+    found = _PROCESS.search(recorded.request.by) if recorded.request is not None and _is_of_command(recorded) else None
+    here = found is not None and found[1] == socket.gethostname()
+    return here and found is not None and _gone(int(found[2]), found[3]) and _may_go_on(recorded)
+
+
+def _gone(process: int, started: str) -> bool:
+    """Whether the process has certainly ended: the kernel may hide those of other users."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return born(process) not in ("", started)
+
+
+def person() -> str:
+    """Who asks: the user, by number if a container's has no name, and the host."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    return f"{name}@{socket.gethostname()}"
+
+
+def _process() -> str:
+    return f"{os.getpid()}:{born(os.getpid())}"
+
+
+def _is_of_command(recorded: RecordedState) -> bool:
+    request = recorded.request
+    return request is not None and request.wanted == "pause" and request.by.startswith(_COMMAND)
+
+
 @dataclass(slots=True)
 class Member:
     """One stream of the job."""
@@ -70,6 +197,8 @@ class Member:
     """Its recorded state was read."""
     lost: bool = False
     """Another job has it: nothing is recorded."""
+    holds: bool = False
+    """The job has the stream's claim: also while the batch of a stream that was paused comes to its end."""
     settled: bool = True
     """A person must settle its error: a job that starts with the same configuration does not try again."""
     compared: Compared | None = None

@@ -4,7 +4,7 @@ A command notes in the ledger that it begins, and looks whether others have begu
 the same moment at least one sees the other, and whoever sees another one refuses. A command whose process has died has
 ended; only its own host can see that, so on other hosts a person has to say it.
 
-The stream goes on meanwhile: its claim is another matter (`ch_sink.stream.claims`).
+The stream goes on meanwhile, unless the command lets it stand still (`ch_sink.stream.standing.held`).
 """
 
 import os

@@ -1,6 +1,7 @@
 """One key: what `explain` shows of it, and how `purge --key` removes it from every table, physically and at once."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,14 +78,35 @@ def erased(
 ) -> Erased:
     """Count a key's rows and, with ``apply``, remove them. A run that is broken off is simply repeated.
 
+    The stream stands still while they are looked for and removed: it could store a new row of the key in between.
+
     Args:
         live: the row may be there still; otherwise it must have been deleted in the source.
 
     Raises StreamFailed if the key does not fit, or if the stream would store rows of it again; ChSinkError.
     """
-    table = subject.table
     _expect_erasable(subject)
-    wanted = wanted_key(subject.client, table, key, subject.key)
+    wanted = wanted_key(subject.client, subject.table, key, subject.key)
+    mine = f"{wanted.condition} AND ({subject.condition})" if subject.condition else wanted.condition
+    if not live:
+        _expect_deleted(subject, mine)
+    with subject.held("purge", say) if apply else nullcontext():
+        rows, remains = _erased(subject, own, wanted, mine, apply=apply, live=live, say=say)
+    return Erased(subject.settings.name, key, apply, rows, remains)
+
+
+def _erased(
+    subject: Subject,
+    own: OwnTables,
+    wanted: WantedKey,
+    mine: str,
+    *,
+    apply: bool,
+    live: bool,
+    say: Callable[[str], None],
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Rows by table, and what remains. ``mine``: the condition of the key's rows."""
+    table = subject.table
     topic_id = subject.topic.state(subject.settings.topic).topic_id
     applied = subject.reached(topic_id).applied
     say("reading the topic")
@@ -93,7 +115,6 @@ def erased(
     _expect_finished(life)
     keys = {raw.hex() for raw in life.raw_keys}
     _expect_no_open_swap(subject, topic_id, applied, keys)
-    mine = f"{wanted.condition} AND ({subject.condition})" if subject.condition else wanted.condition
     if not live:
         _expect_deleted(subject, mine)
     plan: list[tuple[TargetTable | StateTable, str, str | None]] = [(table, mine, None), *_own_rows(own, life, wanted)]
@@ -101,6 +122,7 @@ def erased(
     ledger = own.ledger
     if apply:
         subject.still_alone()
+        subject.ledger.check_claim()
         _drop_left(subject, own, say)
     if ledger is not None and (states := count(subject.client, ledger, states_of_keys(own.stream, keys))):
         rows[_plain(ledger)] = states
@@ -113,11 +135,12 @@ def erased(
         note_removed(subject.ledger, topic_id, applied, top, skip, left)
         for one, condition, cluster in plan:
             if rows[_plain(one)]:
+                subject.ledger.check_claim()
                 say(f"removing rows of {one.qualified}")
                 delete_rows(subject.client, one.qualified, condition, cluster=cluster)
     unkeyed = f"stream = {literal(own.stream)} AND key IS NULL"
     letters = count(subject.client, own.dead_letters, f"{unkeyed} AND {_not_at(life)}")
-    return Erased(subject.settings.name, key, apply, rows, _remains(life, letters, subject))
+    return rows, _remains(life, letters, subject)
 
 
 def _drop_left(subject: Subject, own: OwnTables, say: Callable[[str], None]) -> None:

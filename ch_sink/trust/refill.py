@@ -19,7 +19,6 @@ from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import CLOCKS, Fact, Handover, Pending, TableRefilled
-from ch_sink.ports.ledger import StreamStates
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
@@ -41,7 +40,6 @@ class Refill:
     """One stream whose table is filled."""
 
     subject: Subject
-    states: StreamStates
     pending: Pending
     """The stream's own waiting changes."""
     handover: Handover

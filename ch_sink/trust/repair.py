@@ -1,6 +1,5 @@
 """The procedure of ``repair``: verify, write what differs, and look again at the rows that did."""
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from ch_sink.merge.resolved import version_column
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsEdited, TableRefilled
 from ch_sink.stream.rollback import lacking
+from ch_sink.stream.standing import works
 from ch_sink.table.model import forgets_deletes
 from ch_sink.trust.own_tables import note_removed
 from ch_sink.trust.repair_sql import (
@@ -70,6 +70,12 @@ class Repaired:
         """Whether nothing is left, or would be."""
         return not (self.left or self.too_new or self.unremovable or self.unreadable)
 
+    @property
+    def corrected(self) -> Report:
+        """The report of the table as it is if nothing is left."""
+        right: dict[str, Any] = {"columns": {}, "examples": (), "causes": (), "rollups": ()}
+        return replace(self.report, missing=0, extra=0, different=0, unpaired=0, **right)
+
     def as_json(self) -> dict[str, Any]:
         return {
             **self.report.as_json(),
@@ -95,7 +101,8 @@ def repaired(
             hint="Fill the table again: `ch_sink resync CONFIG --against topic`. Or set key_columns.",
         )
     subject = replace(subject, client=staying(subject.client, subject.table))
-    with _alone(subject, apply and needs_stream(subject.table)) as query_id, verified(subject, options, say) as found:
+    still = _still(subject, apply and needs_stream(subject.table), say)
+    with still as query_id, verified(subject, options, say) as found:
         kept = _kept(subject, found)
         if found.report.unrelated:
             raise StreamFailed(
@@ -210,22 +217,25 @@ def _unreadable(subject: Subject) -> str:
 
 
 @contextmanager
-def _alone(subject: Subject, wanted: bool) -> Iterator[str]:
-    """Hold the stream's claim meanwhile, if the repair cannot be ordered against the stream by versions.
+def _still(subject: Subject, wanted: bool, say: Callable[[str], None]) -> Iterator[str]:
+    """Let the stream stand still meanwhile, if the repair cannot be ordered against it by versions.
 
     Gives how the ids of its statements begin: by them a later repair or job finds one whose answer did not come.
 
-    Raises LedgerConflict if a job on this host runs the stream; ClickHouseError.
+    Raises StreamFailed if a job works on the stream: what it would apply meanwhile would count as differences.
     """
     if not wanted:
         yield ""
         return
-    claim = subject.ledger.claim(f"repair-{uuid.uuid4().hex[:8]}")
-    try:
-        topic = subject.topic.state(subject.settings.topic)
+    if works(subject.states, subject.settings.name):
+        raise StreamFailed(
+            f"a job works on {subject.settings.name!r}, and no version orders a repair of {subject.table.qualified} "
+            "against its changes",
+            hint="Let the stream catch up and pause it (`ch_sink pause CONFIG`), repair, and resume it.",
+        )
+    topic = subject.topic.state(subject.settings.topic)
+    with subject.held("repair", say) as claim:
         fences = [subject.ledger.begin(topic.topic_id, p, claim, "repair") for p in sorted(topic.low)]
         for fence in fences:
             await_earlier_inserts(subject.client, subject.table, fence, cluster=subject.table.cluster)
         yield fences[-1].query_id
-    finally:
-        subject.ledger.release()

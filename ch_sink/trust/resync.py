@@ -20,6 +20,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import RowsEdited, TableRefilled, TopicFacts
 from ch_sink.stream.rollback import expect_entered
+from ch_sink.stream.standing import works
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import base_of, expect_its_end, expect_whole
@@ -42,7 +43,7 @@ from ch_sink.trust.refill import (
 from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side
-from ch_sink.trust.swap import Exchange, Way, exchanged, expect_empty, placed, runs
+from ch_sink.trust.swap import Exchange, Way, exchanged, expect_empty, placed
 from ch_sink.trust.topic import WithoutErased, offsets_behind
 
 _NEAR = 2_000
@@ -291,14 +292,14 @@ def _catch_up(refill: Refill, fold: Fold, topic: TopicState) -> None:
 
 def _goal(refill: Refill, topic: TopicState) -> dict[int, int]:
     """How far the new table may go: up to the stream, or to the topic's end if no job works on the stream."""
-    if runs(refill.states, refill.stream):
+    if works(refill.subject.states, refill.stream):
         return refill.subject.reached(topic.topic_id).applied
     return refill.subject.topic.state(topic.topic).high
 
 
 def _expect_no_job_of_other_columns(refill: Refill, shape: Shape) -> None:
     """Raises StreamFailed if a job runs the stream that would go on to fill the columns of its former file."""
-    if shape.has_other_columns(refill.subject.table) and runs(refill.states, refill.stream):
+    if shape.has_other_columns(refill.subject.table) and works(refill.subject.states, refill.stream):
         raise StreamFailed(
             f"{'; '.join(shape.changes)}: a job runs {refill.stream!r} that has read its file before",
             hint="Stop the job, run `ch_sink resync CONFIG --apply`, and start it again.",

@@ -1,6 +1,7 @@
 """What a command works on: one stream with its table, and what of the table is compared."""
 
 from collections.abc import Callable, Mapping, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,9 +9,11 @@ from ch_sink.clickhouse import Client
 from ch_sink.errors import AccessDenied, ClickHouseError, StreamFailed, TableError
 from ch_sink.model.counts import counted
 from ch_sink.order import State
-from ch_sink.ports import Handover, Ledger, RowsEdited, TopicFacts
+from ch_sink.ports import Claim, Handover, Ledger, RowsEdited, TopicFacts
+from ch_sink.ports.ledger import StreamStates
 from ch_sink.snapshot import SourceReader
 from ch_sink.stream.ports import StreamSettings
+from ch_sink.stream.standing import held
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import Rollup
 from ch_sink.trust.fold import Fold, MakeDecoder
@@ -36,7 +39,9 @@ class Subject:
     topic: TopicReader
     decoder: MakeDecoder
     ledger: Ledger
-    """The stream's own; it is read, and claimed only by a repair that needs the stream to stand still."""
+    """The stream's own; it is read, and claimed only by commands that need the stream to stand still."""
+    states: StreamStates
+    """Where a job is asked to pause."""
     schema: RowSchema | None = None
     """The row type that the topic shows."""
     source: Callable[[], SourceReader] | None = None
@@ -68,6 +73,10 @@ class Subject:
         """Partition and offset of the records that the table does not show: failed, waiting, or of an erased key."""
         edits = [fact for fact in self.ledger.facts(RowsEdited) if fact.topic_id == topic_id]
         return self.failed(topic_id) | {(edit.partition, offset) for edit in edits for offset in edit.skip}
+
+    def held(self, what: str, say: Callable[[str], None]) -> AbstractContextManager[Claim]:
+        """Let the stream stand still for a command: see `ch_sink.stream.standing.held`."""
+        return held(self.ledger, self.states, what, check=self.check, say=say)
 
     def reached(self, topic_id: str) -> Reached:
         """How far the stream has come in this topic."""

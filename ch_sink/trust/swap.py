@@ -5,100 +5,24 @@ not know. So what it has to learn is noted in the new table's comment before the
 table with such a note until the ledger knows.
 """
 
-import getpass
-import socket
 import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from ch_sink.clickhouse import detect, has_rows, without_foreign
-from ch_sink.errors import LedgerConflict, StreamFailed
+from ch_sink.errors import StreamFailed
 from ch_sink.model.counts import Counts
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
-from ch_sink.ports import FinishedRange, Request, TableRefilled, TopicFacts
-from ch_sink.ports.ledger import RecordedState, StreamStates
+from ch_sink.ports import FinishedRange, TableRefilled, TopicFacts
 from ch_sink.stream.claims import types_of
 from ch_sink.stream.rollback import is_entered, marked
-from ch_sink.stream.standing import has_job, standing
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.refill import NewTable, Refill, Say, expect_good_records
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shape import Shape
-
-_BY = "ch_sink resync by "
-_WAIT = 600.0
-"""Seconds that a running batch gets to its end."""
-
-
-def runs(states: StreamStates, stream: str) -> bool:
-    """Whether a job works on the stream now."""
-    recorded = states.read([stream])[stream]
-    working = standing(recorded).state in ("running", "waiting") or _is_ours(recorded)
-    return working and has_job(recorded.alive, recorded.quiet)
-
-
-@contextmanager
-def held(refill: Refill, topic_id: str, say: Say) -> Iterator[None]:
-    """Nobody else works on the stream until the context ends; one that was or is paused or stopped by others stays so.
-
-    A run that is killed meanwhile leaves the stream paused; the next one, or `ch_sink resume`, ends that.
-
-    Raises StreamFailed if the running batch does not come to its end.
-    """
-    ledger, states, stream = refill.subject.ledger, refill.states, refill.stream
-    recorded = states.read([stream])[stream]
-    ours = standing(recorded).state not in ("paused", "stopped") or _is_ours(recorded)
-    if ours:
-        say(f"pausing {stream}")
-        by = f"{_BY}{getpass.getuser()}@{socket.gethostname()}"
-        states.ask({stream: Request("pause", by, time.time())})
-    try:
-        _claim(refill, topic_id)
-        try:
-            yield
-        finally:
-            ledger.release()
-    finally:
-        if ours and _is_ours(states.read([stream])[stream]):
-            states.ask({stream: Request("resume", f"{getpass.getuser()}@{socket.gethostname()}", time.time())})
-
-
-def _claim(refill: Refill, topic_id: str) -> None:
-    ledger, stream = refill.subject.ledger, refill.stream
-    deadline = time.monotonic() + _WAIT
-    elsewhere = _is_elsewhere(refill.states.read([stream])[stream])
-    while True:
-        conflict: LedgerConflict | None = None
-        # A job on another host is displaced by the claim: it gets the time to end its batch.
-        if not (elsewhere and ledger.open_intents(topic_id)):
-            try:
-                ledger.claim(f"resync-{uuid.uuid4().hex[:8]}")
-            except LedgerConflict as error:
-                conflict = error
-            else:
-                return
-        if time.monotonic() > deadline:
-            raise StreamFailed(
-                f"stream {stream!r} does not pause: {conflict or 'its batch is still running'}",
-                hint="Stop the job, or try again.",
-            )
-        refill.subject.check()
-        time.sleep(0.1)
-
-
-def _is_ours(recorded: RecordedState) -> bool:
-    request = recorded.request
-    return request is not None and request.wanted == "pause" and request.by.startswith(_BY)
-
-
-def _is_elsewhere(recorded: RecordedState) -> bool:
-    alive = recorded.alive
-    return has_job(alive, recorded.quiet) and alive is not None and alive.host != socket.gethostname()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +46,7 @@ class Exchange:
         comment = successor.comment()
         successor.note(
             {
+                "stream": subject.settings.name,
                 "topic": asdict(self.topic) if self.topic is not None else None,
                 "refilled": [asdict(fact) for fact in self.facts],
                 "results": [asdict(result) for result in self.results],
@@ -158,7 +83,7 @@ class Exchange:
             return
         if not is_entered(comment, subject.ledger):
             say(f"{subject.table.qualified} was exchanged by a run that was killed before it was recorded")
-            with held(refill, topic.topic_id, say):
+            with subject.held("resync", say):
                 ended = cls._of(refill, noted)
                 successor.show(ended.after)
                 ended._enter()
@@ -221,7 +146,7 @@ def exchanged(refill: Refill, new: NewTable, way: Way, facts: Mapping[int, Table
     """Put the new table in place while the stream stands still; returns for how many seconds it did."""
     subject, fold, shape = refill.subject, new.fold, way.shape
     ledger, topic, topic_id = subject.ledger, way.topic, way.topic.topic_id
-    with held(refill, topic_id, say):
+    with subject.held("resync", say):
         began = time.monotonic()
         applied = subject.reached(topic_id).applied
         if way.known is not None:

@@ -79,6 +79,7 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
             key=recorded,  # records of a former key, which the stream has left out, may come first
         ),
         ledger_of(config, client),
+        ClickHouseStreamStates(client.settings, config.state_database, config.state_tables.ledger),
         schema,
         (lambda: open_source(source_address(config, tables))) if config.source is not None else None,
         " AND ".join(f"{quote(name)} = {sql}" for name, sql in policy.columns.add if name in policy.columns.source),
@@ -99,10 +100,9 @@ def _failed(config: Config, client: Client, topic_id: str) -> set[tuple[int, int
 def refill_of(config: Config, patience: float, check: Check = never_stops, still_alone: Check = never_stops) -> Refill:
     """The stream's table, topic and source. Raises ChSinkError if one of them is missing."""
     subject = replace(subject_of(config, check), still_alone=still_alone)
-    client, tables, place = subject.client, config.state_tables, config.clickhouse
+    client, place = subject.client, config.clickhouse
     return Refill(
         subject,
-        ClickHouseStreamStates(client.settings, config.state_database, tables.ledger),
         pending_of(config, client),
         handover_of(config, client, subject.table),
         f"{quote(place.database)}.{quote(subject.settings.policy.table.notes)}",

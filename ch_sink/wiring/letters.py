@@ -6,8 +6,7 @@ one that is stored while the retry runs, and later changes win over it. Where ve
 stays open: the source knows the row (`ch_sink repair --key`).
 """
 
-import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -17,7 +16,7 @@ import numpy as np
 
 from ch_sink.clickhouse import ClickHouseDeadLetters, ClickHouseLedger
 from ch_sink.config import Config
-from ch_sink.discovery.wiring import dead_letters_of, kafka_settings
+from ch_sink.discovery.wiring import dead_letters_of, kafka_settings, states_by_ledger
 from ch_sink.errors import DataLoss
 from ch_sink.kafka import RangeConsumer
 from ch_sink.model.change import BadRecord, ChangeBatch, Half, Records
@@ -30,6 +29,7 @@ from ch_sink.sources import source_for
 from ch_sink.stream.claims import expect_same_terms
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
+from ch_sink.stream.standing import held
 from ch_sink.stream.tasks import ReleaseTask
 from ch_sink.table.model import Family
 from ch_sink.wiring.streams import SharedTopics, stream_ports
@@ -293,33 +293,35 @@ class Letters:
 
     def count(self, kind: str | None = None) -> int:
         """How many letters are not settled. Raises ClickHouseError."""
-        counts = [self._table(topic_id).count() for topic_id in self._table("").topic_ids()]
-        return sum(n for found in counts for name, n in found.items() if kind in (None, name))
+        return sum(n for name, n in self._table("").count().items() if kind in (None, name))
 
     def drop(self, letters: Mapping[str, Collection[DeadLetter]]) -> None:
         """Mark letters as dropped; their records stay in the table. Raises ClickHouseError."""
         for topic_id, chosen in letters.items():
             self._table(topic_id).settle([(letter.partition, letter.offset) for letter in chosen], "dropped")
 
-    def retry(self, letters: Mapping[str, Collection[DeadLetter]]) -> dict[tuple[str, int], Retried]:
-        """Apply letters in order, by (topic id, partition), and note what became of them.
+    def retry(
+        self, letters: Mapping[str, Collection[DeadLetter]], check: Callable[[], None] = lambda: None
+    ) -> dict[tuple[str, int], Retried]:
+        """Apply letters in order, by (topic id, partition), and note what became of them; ``check`` may end it.
 
-        Raises LedgerConflict if a job has the stream; StreamFailed if the columns are filled otherwise by now;
-        ClickHouseError, KafkaError.
+        The stream stands still meanwhile. Raises StreamFailed if it does not, or if the columns are filled otherwise by
+        now; ClickHouseError, KafkaError.
         """
+        if not any(letters.values()):
+            return {}
         ledger = self.ports.ledger
         config, table = self.config, self.ports.table.detect()
         expect_same_terms(config.stream_name, ledger, table, config.policy(), config.source_table)
-        claim = ledger.claim(f"dead-letters-{uuid.uuid4().hex[:12]}")
-        try:
-            done: dict[tuple[str, int], Retried] = {}
+        [(states, _)] = states_by_ledger([config])
+        done: dict[tuple[str, int], Retried] = {}
+        with held(ledger, states, "dead-letters retry", check=check) as claim:
             for topic_id, chosen in letters.items():
                 for partition in sorted({letter.partition for letter in chosen}):
+                    check()
                     mine = sorted((x for x in chosen if x.partition == partition), key=lambda x: x.offset)
                     done[topic_id, partition] = self._retry(claim, topic_id, partition, mine)
-            return done
-        finally:
-            ledger.release()
+        return done
 
     def _retry(self, claim: Claim, topic_id: str, partition: int, letters: list[DeadLetter]) -> Retried:
         ledger = self.ports.ledger

@@ -11,7 +11,7 @@ import pytest
 
 from ch_sink.clickhouse import Client, execute
 from ch_sink.clickhouse.state_table import StateTable
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.order import State
 from ch_sink.ports import DeadLetter, FinishedRange, RowsEdited
@@ -94,6 +94,28 @@ def test_a_deleted_key_leaves_all_tables_and_stays_away(client: Client, database
     assert held(client, database, key) == 0
     assert everything(client, database) == life_of_others
     assert all(str(key["id"]) != fact.top for fact in feed.book.facts(RowsEdited))
+
+
+def test_the_stream_stores_no_row_of_the_key_while_it_is_removed(client: Client, database: str) -> None:
+    """It would be removed with the others."""
+    it = hand(client, database, "replacing", [*EVENTS, delete(row(1, "a"), 150)])
+    it.read_all()
+    seen: list[Any] = []
+
+    def beside(client: Client, table: str, condition: str, **more: Any) -> None:
+        it.topic([*EVENTS, delete(row(1, "a"), 150), insert(1, "new", 160)])
+        with pytest.raises(LedgerConflict):
+            it.read_all()
+        seen.append(it.subject.states.read([it.feed.name])[it.feed.name].request)
+        delete_rows(client, table, condition, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(procedure, "delete_rows", beside)
+        erased(it.subject, it.own, {"id": 1}, apply=True)
+    assert seen
+    assert {(request.wanted, request.by.split(" by ")[0]) for request in seen} == {("pause", "ch_sink purge")}
+    it.read_all()
+    assert (1, "new") in it.view()
 
 
 def test_a_key_that_was_part_of_a_swap_leaves_the_states_of_the_ledger(client: Client, database: str) -> None:

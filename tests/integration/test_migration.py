@@ -26,7 +26,6 @@ from ch_sink.trust.resync import resynced
 from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from tests.support.hand import mysql, records_of
-from tests.support.memory_stream import MemoryStreamStates
 from tests.support.stream import Feed
 from tests.support.trust import subject_of
 
@@ -194,7 +193,7 @@ class Move:
         handover = ClickHouseHandover(
             self.client, self.database, "ch_sink_handover", subject.settings.name, subject.table
         )
-        return Refill(subject, MemoryStreamStates(), pending, handover, patience=0)
+        return Refill(subject, pending, handover, patience=0)
 
     def current(self) -> dict[int, str]:
         rows = self.client.rows(f"SELECT id, v FROM {self.database}.{self.table}_current")

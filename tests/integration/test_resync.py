@@ -90,7 +90,7 @@ class Case:
         subject = subject_of(self.client, self.database, self.feed, "mariadb-busy-json_plain", ("id", "k"))
         pending = ClickHousePending(self.client, self.database, "ch_sink_pending", stream)
         handover = ClickHouseHandover(self.client, self.database, "ch_sink_handover", stream, subject.table)
-        return Refill(replace(subject, source=lambda: self.source), self.states, pending, handover, patience=0)
+        return Refill(replace(subject, source=lambda: self.source, states=self.states), pending, handover, patience=0)
 
     def a_job_has_the_stream(self) -> None:
         alive = Alive("other", socket.gethostname(), os.getpid(), born(os.getpid()))

@@ -21,7 +21,7 @@ from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.shape import Wanted
 from ch_sink.trust.successor import SUFFIX, Successor, _engine
-from ch_sink.trust.swap import Exchange, held
+from ch_sink.trust.swap import Exchange
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.choose import some
 from tests.support.endpoint import settings_for
@@ -111,7 +111,7 @@ def test_a_users_own_view_outlives_another_shape(client: Client, database: str) 
 
 def test_a_pause_while_the_tables_are_exchanged_outlives_it(client: Client, database: str) -> None:
     it = begun(client, database, "replacing")
-    with held(it.refill, "id", lambda _: None):
+    with it.subject.held("resync", lambda _: None):
         it.states.ask({it.feed.name: Request("pause", "someone@here", 2.0)})
     assert it.states.read([it.feed.name])[it.feed.name].request == Request("pause", "someone@here", 2.0)
 

@@ -1,6 +1,7 @@
 """``ch_sink dead-letters``: records that could not be applied are applied later, in their place among the changes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -9,11 +10,13 @@ import pytest
 
 from ch_sink.clickhouse import ClickHouseDeadLetters, ClickHouseLedger, ClickHouseStreamStates
 from ch_sink.ports import Alive
+from ch_sink.stream import standing
 from ch_sink.stream.claims import forget
 from tests.support import plain_job
 from tests.support.event import event, row
 from tests.support.fixtures import Recorded
 from tests.support.kafka import fresh_topic, produce
+from tests.support.ledgers import intent
 from tests.support.sink import Place, inside
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
@@ -193,7 +196,11 @@ def test_a_letter_of_an_earlier_epoch_does_not_beat_the_row_of_a_later_one(strea
 
 
 @pytest.mark.parametrize("stream", ["replacing"], indirect=True)
-def test_nothing_is_retried_while_a_job_has_the_stream_and_dropped_letters_stay_in_the_table(stream: Stream) -> None:
+def test_nothing_is_retried_while_a_job_keeps_the_stream_and_dropped_letters_stay_in_the_table(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "_UNHEARD", 0.2)
+    monkeypatch.setattr(standing, "_WAIT", 0.2)
     place, name = stream.place, f"{stream.topic}:{stream.place.database}.t"
     stream.alter("Nullable(Int32)")
     job = ClickHouseLedger(place.client, place.database, "ch_sink_ledger", name)
@@ -204,11 +211,12 @@ def test_nothing_is_retried_while_a_job_has_the_stream_and_dropped_letters_stay_
     job.release()
     with mock.patch("socket.gethostname", return_value="elsewhere"):
         job.claim("a job on another host")
+    job.intents([replace(intent(900, 910), topic_id=job.history(1)[0].topic_id)])
     states = ClickHouseStreamStates(place.client.settings, place.database, "ch_sink_ledger")
     states.beat({name: Alive("run", "elsewhere", 1, "x")})
     refused = inside("dead-letters", "retry", stream.config)
-    assert "its dead letters cannot be retried now" in refused.stderr
-    assert "ch_sink pause" in refused.stderr
+    assert "does not pause: its batch is still running" in refused.stderr
+    states.beat({name: Alive("run", "", 1, "x")})
     job.release()
     assert stream.rows == {1: 5, 3: 3}
     shown = stream.ask("show", "--limit", "1")

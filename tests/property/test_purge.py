@@ -24,6 +24,7 @@ from tests.support.cases import Case, drawn
 from tests.support.fault_scripts_engine import EngineRun
 from tests.support.harness import batches_of, topic_of
 from tests.support.kills import Killed
+from tests.support.memory_stream import MemoryStreamStates
 from tests.support.trust import TopicInMemory
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -54,6 +55,7 @@ def subject_of(run: EngineRun, client: Client, own_tables: str, case: Case) -> t
         TopicInMemory(topic),  # type: ignore[arg-type]
         lambda now, want: Decoder(now, POLICY, want_before=want),
         ledger,
+        MemoryStreamStates(),
     )
     names = ("dead_letters", "handover", "pending")
     return subject, OwnTables(client, stream, *(StateTable(client, own_tables, name) for name in names))

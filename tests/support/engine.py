@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-
 FOR_MANY_ROWS = (
     *("compile_expressions", "compile_aggregate_expressions", "compile_sort_description"),
     *("output_format_parallel_formatting", "input_format_parallel_parsing"),

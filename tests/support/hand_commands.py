@@ -74,6 +74,7 @@ class Hand:
             TopicInMemory(MemoryTopic(feed.topic, feed.records)),  # type: ignore[arg-type]
             lambda now, want: decoder_for(now, feed.policy, want_before=want),
             feed.book,
+            self.states,
             source=opened,
             handover=lambda t: ClickHouseHandover(self.client, self.database, "ch_sink_handover", feed.name, t),
             condition=self.condition,
@@ -89,7 +90,7 @@ class Hand:
     def refill(self) -> Refill:
         s = self.feed.name
         return Refill(
-            self.subject, self.states, ClickHousePending(self.client, self.database, "ch_sink_pending", s),
+            self.subject, ClickHousePending(self.client, self.database, "ch_sink_pending", s),
             ClickHouseHandover(self.client, self.database, "ch_sink_handover", s, self.feed.admin.table), patience=0,
         )  # fmt: skip
 

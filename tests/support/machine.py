@@ -136,6 +136,7 @@ class Stand:
             TopicInMemory(self.topic),  # type: ignore[arg-type]
             lambda now, want: Decoder(now, self.chosen, want_before=want),
             self.book,
+            self.states,
             source=lambda: SourceRows(self.shop, self.proves),
             handover=lambda t: ClickHouseHandover(self.client, self.database, "ch_sink_handover", self.name, t),
             failed=lambda topic: self.letters.places() | {
@@ -147,7 +148,7 @@ class Stand:
     def refill(self) -> Refill:
         subject = self.subject
         handover = ClickHouseHandover(self.client, self.database, "ch_sink_handover", self.name, subject.table)
-        return Refill(subject, self.states, self.pending, handover, patience=0, settle=0)
+        return Refill(subject, self.pending, handover, patience=0, settle=0)
 
     @property
     def own(self) -> OwnTables:

@@ -11,7 +11,7 @@ from ch_sink.pipeline.chunks import Chunk, cut
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.trust.subject import Subject
 from tests.support.fixtures import registry, topic_of
-from tests.support.memory_stream import MemoryTopic
+from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
 from tests.support.recorded import KEYLESS, POLICY
 from tests.support.stream import Feed, make_table, schema_of, typed_stream
 
@@ -47,6 +47,7 @@ def subject_of(client: Client, database: str, feed: Feed, stream: str, key: tupl
         TopicInMemory(MemoryTopic(feed.topic, feed.records)),  # type: ignore[arg-type]
         lambda now, want: Decoder(now, feed.policy, want_before=want, registry=known),
         feed.book,
+        MemoryStreamStates(),
         rollups=table.rollups,
         failed=lambda topic_id: _not_applied(feed, topic_id),
     )

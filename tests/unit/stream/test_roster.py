@@ -1,6 +1,9 @@
 """The streams of a job and their states, with states in memory and clocks as data."""
 
 import logging
+import os
+import socket
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -8,6 +11,7 @@ import pytest
 
 from ch_sink.errors import AccessRefused, ClickHouseUnavailable, LedgerConflict, RegistryRefused, StreamFailed
 from ch_sink.ports import Condition, RecordedState, Request
+from ch_sink.stream.claims import born, new_claim, retired
 from ch_sink.stream.pace import Patience, Pauses
 from ch_sink.stream.roster import BEAT, Roster
 from ch_sink.stream.standing import Member, seen_from_outside, standing
@@ -179,6 +183,53 @@ def test_a_temporary_error_is_waited_out(world):
     job.look(world.states)
     assert world.seen("a") == "running"
     assert job.failures() == {}
+
+
+def test_a_command_that_has_the_stream_is_waited_out(world):
+    """It was resumed by a person while the command worked: nobody else would resume it."""
+    retired("a", new_claim("a", "repair-1", None))
+    job = world.job("a")
+    job.failed("a", claimed_by("repair-1"))
+    job.look(world.states)
+    assert world.seen("a") == "waiting"
+    world.now += job.next_due()
+    assert job.ready() == ["a"]
+    job.failed("a", claimed_by("another job"))
+    assert job.standing("a").state == "stopped"
+
+
+def claimed_by(run_id: str) -> LedgerConflict:
+    """The error of a claim while a living run of this host has the stream."""
+    other = new_claim("a", run_id, None)
+    try:
+        with pytest.raises(LedgerConflict) as stopped:
+            new_claim("a", "mine", other)
+        return stopped.value
+    finally:
+        retired("a", other)
+
+
+def test_a_job_beats_for_a_paused_stream_until_its_batch_has_ended(world):
+    """A command elsewhere waits for that, and takes a stream that is silent."""
+    job = world.job("a")
+    job.holds("a", claim=True)
+    world.states.ask({"a": Request("pause", "me", 1.0)})
+    for claim in (True, False):
+        job.holds("a", claim=claim)
+        world.now += 100.0
+        job.look(world.states)
+        assert (world.states.read(["a"])["a"].quiet < 60.0) is claim
+
+
+@pytest.mark.parametrize(("host", "process", "goes_on"), [("here", 0, True), ("here", 1, False), ("there", 0, False)])
+def test_a_pause_of_a_command_that_was_killed_on_this_host_is_over(world, host, process, goes_on):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    place = socket.gethostname() if host == "here" else "elsewhere"
+    by = f"ch_sink purge by me@{place}, process {(ended.pid, os.getpid())[process]}:{born(os.getpid())}"
+    world.states.ask({"a": Request("pause", by, 1.0)})
+    assert (world.job("a").ready() == ["a"]) is goes_on
+    assert (world.seen("a") != "paused") is goes_on
 
 
 def test_a_stream_waits_no_longer_than_it_is_told(world):
