@@ -118,11 +118,11 @@ class ClickHouseDeadLetters:
         return {(int(r["partition"]), int(r["offset"])) for r in found}
 
     def count(self) -> dict[str, int]:
-        """Number of dead letters that are not settled, by kind. Raises ClickHouseError."""
+        """Number of the stream's open dead letters, of all its topics, by kind. Raises ClickHouseError."""
         found = self._stored.rows(
-            f"SELECT kind, count() AS n FROM $table FINAL WHERE {_MINE} AND retried IS NULL "
+            "SELECT kind, count() AS n FROM $table FINAL WHERE stream = {stream:String} AND retried IS NULL "
             "GROUP BY kind ORDER BY kind",
-            **self._named,
+            stream=self.stream,
         )
         return {str(r["kind"]): int(r["n"]) for r in found}
 

@@ -89,9 +89,7 @@ def _status(
 ) -> StreamStatus:
     totals, last = stored
     topic_id = topic.topic_id if topic is not None else last[0].topic_id if last else None
-    letters: dict[str, int] = {}
-    if topic_id is not None:
-        letters = dead_letters_of(config, client_of(config), topic_id).count()
+    letters = dead_letters_of(config, client_of(config), "").count()
     newest = last[0] if last else None
     watermarks = None if topic is None else {p: (low, topic.high[p]) for p, low in topic.low.items()}
     progress = ledger.progress(topic_id) if topic_id is not None else {}

@@ -57,7 +57,7 @@ class Coordinator:
         self.claim: Claim | None = None
         """The claim under which it works, None before it has one."""
         self._topic_id = ""
-        self._errors = ErrorWatch(settings.errors, lambda: ports.dead_letters(self._topic_id))
+        self._errors = ErrorWatch(settings.errors, ports.dead_letters)
         self._gone: dict[int, int] = {}
         """Where records were lost in the last batch, by partition."""
         self._planner = BatchPlanner(

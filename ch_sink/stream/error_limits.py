@@ -16,7 +16,7 @@ class ErrorLimits:
     """How many records may become dead letters before the stream stops; None for no limit."""
 
     most: int | None = None
-    """Dead letters of the stream's topic that are neither applied nor dropped since."""
+    """Dead letters of the stream that are neither applied nor dropped since."""
     rate: float | None = None
     """Dead letters among the newest records, from 0 to 1."""
 

@@ -130,5 +130,5 @@ class StreamPorts:
     topics: Topics
     pending: Pending
     group: GroupOffsets
-    dead_letters: Callable[[str], int] = lambda _: 0
+    dead_letters: Callable[[], int] = lambda: 0
     """Topic id → how many of its dead letters are neither applied nor dropped. Raises ClickHouseError."""

@@ -53,7 +53,7 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
         topics.watermarks(kafka),
         pending_of(config, client),
         GroupOffsets(topics.commits(kafka), config.consumer_group),
-        lambda topic_id: sum(dead_letters_of(config, client, topic_id).count().values()),
+        lambda: sum(dead_letters_of(config, client, "").count().values()),
     )
 
 

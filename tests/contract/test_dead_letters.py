@@ -77,6 +77,14 @@ def test_letters_that_are_settled_are_listed_only_when_asked_for(letters: Any) -
     assert letters.count() == {"decode": 1, "range": 1}
 
 
+def test_letters_of_all_topics_of_the_stream_count(client: Client, own_tables: str, stream: str) -> None:
+    """A topic that was created again leaves those of the former one open."""
+    for topic_id in ("topic-1", "topic-2"):
+        letters = ClickHouseDeadLetters(client, own_tables, "dead_letters", stream, topic_id)
+        letters.put([letter(1)], "t")
+    assert letters.count() == {"decode": 2}
+
+
 def test_a_letter_put_again_after_it_was_retried_is_open_again(letters: Any) -> None:
     letters.put([letter(1)], "t")
     letters.settle([(0, 1)], "dropped")

@@ -36,7 +36,7 @@ class Life:
         self.bad = bad
 
     def open(self) -> Coordinator:
-        made = self.memory.coordinator(self.settings, lambda _: sum(self.memory.dead_letters.count().values()))
+        made = self.memory.coordinator(self.settings, lambda: sum(self.memory.dead_letters.count().values()))
         try:
             made.open()
         except StreamFailed:
