@@ -155,7 +155,7 @@ def _starting(settings: "Sequence[Config]", master: str | None, stop: "Stop") ->
 def _report(out: Output, end: "JobEnd", streams: int, *, stopped: bool) -> None:
     """Show what the job did. Raises what stopped its streams."""
     opened = [summary for summary in end.summaries if summary.opened]
-    if opened and (stopped or len(opened) > len(end.failures)):
+    if opened and (stopped or any(summary.stream not in end.failures for summary in opened)):
         show_summaries(out, opened)
         out.document([s.as_json() for s in opened])
     several = max(streams, len(end.summaries))

@@ -139,7 +139,7 @@ class Job:
         self._next_discovery = self._began + options.discover_every
 
     def run(self) -> dict[str, ChSinkError]:
-        """Run to the end; returns the errors of the streams that stopped. The streams are closed after it.
+        """Run to the end; returns the errors of the streams that stopped or, with ``once``, are paused. All are closed.
 
         Raises the job's own error, such as SparkLost: nothing is recorded of any stream then.
         """
@@ -164,7 +164,8 @@ class Job:
             self.roster.close()
         if self._lost is not None:
             raise self._lost
-        return self.roster.failures()
+        paused = [s.name for s in self.streams if self._options.once and s.phase is Phase.PAUSED]
+        return self.roster.failures() | {name: self.roster.paused(name) for name in paused}
 
     @property
     def summaries(self) -> list[StreamSummary]:
@@ -216,7 +217,7 @@ class Job:
         stream.become(phase)
         stream.busy = True
         self._lanes.start("open", partial(self._work.close, stream), stream.server)
-        self._failed_fast |= self._options.fail_fast and phase not in (Phase.PAUSED, Phase.LEFT)
+        self._failed_fast |= self._options.fail_fast and phase not in (Phase.PAUSED, Phase.LEFT, Phase.DONE)
 
     def _discover(self) -> None:
         """Begin to look which topics have come and gone."""
@@ -264,7 +265,7 @@ class Job:
             self.roster.worked(stream.name)
             stream.pace.due = self._tick(stream)
             if self._options.once:
-                stream.become(Phase.DONE)
+                self._let_go(stream, Phase.DONE)
         for stream in turn.held:
             stream.pace.due = min(self._tick(stream), self._release(stream))
         for failed in turn.failed:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.errors import SparkLost, StreamFailed
-from ch_sink.ports import PendingRecord
+from ch_sink.ports import Claim, PendingRecord
 from ch_sink.stream.claims import superseded
 from ch_sink.stream.lanes import ThreadLanes
 from ch_sink.stream.tasks import RangeTask, Task
@@ -290,6 +290,22 @@ def test_a_ledger_that_hangs_delays_no_request_for_streams_of_another(first: str
     assert job.run(stopping=stopping) == {}
     assert seen[-1] == "paused"
     assert not job.covered("hung"), "a stream whose recorded state is unknown may be paused"
+
+
+def test_a_stream_that_was_read_once_is_let_go_and_may_be_paused() -> None:
+    """While others are still read: a command may wait for it."""
+    job = MemoryJob().having(a=10, b=1_000_000)
+    owners: list[Claim | None] = []
+
+    def ask(job: MemoryJob, tasks: Sequence[Task]) -> None:
+        if job.covered("a") == {0: 10}:
+            owners.append(job.streams["a"].ledger.owner())
+            job.ask("pause", "a")
+
+    job.before = ask
+    assert job.run(once=True, limit=100_000) == {}
+    assert owners[-1] is None
+    assert job.covered("b") == {0: 1_000_000}
 
 
 def test_the_lag_of_a_paused_stream_grows_until_it_is_resumed() -> None:

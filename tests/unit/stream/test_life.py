@@ -184,7 +184,8 @@ def test_pause_and_resume_while_the_job_runs() -> None:
 def test_a_paused_stream_is_not_even_opened() -> None:
     job = MemoryJob().having(a=10, b=10)
     job.ask("pause", "a")
-    assert job.run(once=True) == {}
+    failed = job.run(once=True)
+    assert {name: "is paused by" in str(error) for name, error in failed.items()} == {"a": True}
     assert job.read["a"] == []
     assert job.covered("b") == {0: 10}
 
