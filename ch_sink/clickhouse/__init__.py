@@ -11,7 +11,13 @@ from ch_sink.clickhouse.rollups import expect_free_names, planned_rollups
 from ch_sink.clickhouse.round_trip import FAMILIES, families_of, sent_and_read, stored_and_read
 from ch_sink.clickhouse.schema import detect, execute, has_nullable_tuple, server_facts
 from ch_sink.clickhouse.settings import EVERY_TYPE, ClickHouseSettings, Retry
-from ch_sink.clickhouse.table_admin import ClickHouseTableAdmin, run_statement, shown_views, without_foreign
+from ch_sink.clickhouse.table_admin import (
+    ClickHouseTableAdmin,
+    run_statement,
+    shown_views,
+    unfitting_view,
+    without_foreign,
+)
 from ch_sink.clickhouse.waiting import ClickHouseHandover, ClickHousePending
 from ch_sink.clickhouse.writer import ClickHouseWriter
 
@@ -47,6 +53,7 @@ __all__ = [
     "server_facts",
     "shown_views",
     "stored_and_read",
+    "unfitting_view",
     "without_foreign",
     "write_together",
 ]

@@ -4,7 +4,7 @@ Another stream may alter the same table at the same time.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -23,7 +23,7 @@ from ch_sink.table.ddl import Statement, own_rows, truncate_statement, views_of
 from ch_sink.table.evolve import offered
 from ch_sink.table.model import Family, TargetTable, clashes
 from ch_sink.table.rollup import RollupChoice
-from ch_sink.table.views import CURRENT, MOMENTS, Shown, name_taken, stale, stated_keys
+from ch_sink.table.views import CURRENT, MOMENTS, Shown, differs, name_taken, stale, stated_keys
 from ch_sink.types import clickhouse_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import TypeChoices
@@ -254,6 +254,14 @@ class ClickHouseTableAdmin:
 
     def has_rows(self, table: TargetTable) -> bool:
         return has_rows(self.client, table, own_rows(table, self.policy.columns))
+
+
+def unfitting_view(client: Client, table: TargetTable, filled: Collection[str]) -> str:
+    """Which of the product's views lacks one of these columns, or shows it as another type, and how; empty if none."""
+    columns = [column for column in table.shown_columns if column.name in filled]
+    shown = shown_views(client, table.database, [table.name + end for end in (CURRENT, *MOMENTS)])
+    found = ((name, differs(view, columns)) for name, view in shown.items() if view.kept)
+    return next((f"view {table.database}.{name} no longer fits the table: {how}" for name, how in found if how), "")
 
 
 def shown_views(client: Client, database: str, names: Sequence[str]) -> dict[str, Shown]:

@@ -25,6 +25,7 @@ from ch_sink.errors import ChSinkError, TableError
 from ch_sink.order.version import POSITION_SHIFT
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable, times
 from ch_sink.types.chtype import parse_type
+from ch_sink.types.column import Column
 from ch_sink.types.sql import columns_in, key_expressions, literal, quote
 
 CURRENT = "_current"
@@ -79,14 +80,21 @@ def name_taken(shown: Mapping[str, Shown], wanted: Iterable[str]) -> TableError 
     return None
 
 
-def stale(shown: Shown, table: TargetTable, sql: str) -> str:
-    """How a view of a table differs from the one that this statement would create, in words; empty if not."""
-    mine = {column.name: column.type for column in table.shown_columns}
+def differs(shown: Shown, columns: Iterable[Column]) -> str:
+    """How a view shows these columns of its table otherwise than they are, in words; empty if it does not."""
+    mine = {column.name: column.type for column in columns}
     if shown.columns and (lacking := [name for name in mine if name not in shown.columns]):
         return f"it lacks column {', '.join(lacking)}"
     for name, kind in mine.items():
         if shown.columns and not _same(shown.columns[name], kind):
             return f"its column {name} is {shown.columns[name]}, and the table's is {kind}"
+    return ""
+
+
+def stale(shown: Shown, table: TargetTable, sql: str) -> str:
+    """How a view of a table differs from the one that this statement would create, in words; empty if not."""
+    if found := differs(shown, table.shown_columns):
+        return found
     return "" if sql.endswith(f"COMMENT {literal(shown.comment)}") else "it was created with another definition"
 
 

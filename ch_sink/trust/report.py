@@ -49,6 +49,8 @@ class Report:
     """Columns that were not compared: their values cannot be read as the connector reads them, or a copy lacks them."""
     lacking: tuple[str, ...] = ()
     """Columns of the source that the table lacks."""
+    view: str = ""
+    """Which view of the table readers should not trust, and why; empty if there is none."""
     behind: bool = False
     """The stream has not applied the changes of the rows that could not be judged."""
     rollups: tuple[RolledUp, ...] = ()
@@ -106,6 +108,8 @@ class Report:
     def notes(self) -> list[str]:
         """What the figures do not say, a sentence each."""
         said = [self.unrelated, *self.causes, self.lagging]
+        if self.view:
+            said.append(f"{self.view}, so readers may see other values until the stream is opened again")
         if self.unpaired:
             said.append(
                 f"the signs of {counted(self.unpaired, 'key')} do not sum up to 1 if the row lives, else to 0 (without "
@@ -126,12 +130,13 @@ class Report:
             said.append(f"not compared: {', '.join(self.left_out)}")
         if self.lacking:
             said.append(
-                f"the table lacks columns of the source: {', '.join(self.lacking)}. The next event adds them "
-                "(evolve: add_columns), and a repair fills them; name columns that are not wanted in columns.exclude"
+                f"the table lacks columns of the source: {', '.join(self.lacking)}. An event with them adds them "
+                "(evolve: add_columns), and a repair fills them then; name those that the connector does not send, or "
+                "that are not wanted, in columns.exclude"
             )
         if self.dead_letters:
             letters = counted(self.dead_letters, "record")
-            said.append(f"{letters} of the topic cannot be applied: `ch_sink dead-letters list`")
+            said.append(f"{letters} of the topic cannot be applied: `ch_sink dead-letters list` shows those still open")
         return [text for text in said if text]
 
     @property
@@ -167,6 +172,7 @@ class Report:
             "position": self.position,
             "left_out": list(self.left_out),
             "lacking": list(self.lacking),
+            "view": self.view,
             "rollups": [one.as_json() for one in self.rollups],
             "seconds": round(self.seconds, 3),
         }

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from ch_sink.clickhouse import EVERY_TYPE
+from ch_sink.clickhouse import EVERY_TYPE, unfitting_view
 from ch_sink.errors import StreamFailed
 from ch_sink.model.counts import counted
 from ch_sink.observe.logs import Step
@@ -230,6 +230,7 @@ class Comparison:
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(self.fold.at.items())),
             left_out=self.left_out,
             lacking=self.lacking,
+            view=unfitting_view(subject.client, subject.table, {column.name for column in subject.columns}),
         )
 
     def _wait_for_source(self) -> Iterator[None]:

@@ -47,6 +47,12 @@ def verify(config: Path, *more: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, stream
 
 
+def differences(config: Path) -> int:
+    """Of the newest comparison, as `status` shows them."""
+    [stream] = json.loads(inside("status", config, "--json").stdout)["streams"]
+    return int(stream["compared"]["differences"])
+
+
 def test_a_table_is_verified_found_wrong_and_repaired(
     config: Path, client: Client, database: str, tmp_path: Path
 ) -> None:
@@ -75,11 +81,25 @@ def test_a_table_is_verified_found_wrong_and_repaired(
     assert verify(config, "--where", f"id != {example['key']['id']}")[0] == 0
     assert inside("repair", config).stdout.splitlines()[-1] == "  would repair 1 row; add --apply to write"
     assert verify(config)[0] == 1
+    assert differences(config) == 1
     assert inside("repair", config, "--apply").stdout.splitlines()[-1] == "  repaired 1 row"
+    assert differences(config) == 0
     assert verify(config)[0] == 0
     refused = inside("repair", config, "--against", f"{database}.kc_copy")
     assert (refused.returncode, "Use --against source or --against topic" in refused.stderr) == (2, True)
     assert client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '%shadow%'") == []
+
+
+def test_a_view_that_shows_other_values_than_the_table_is_named_and_renewed_by_a_resync(
+    config: Path, client: Client, database: str
+) -> None:
+    """A column was altered by hand, and the view still shows its former type."""
+    run_inline(config)
+    client.command(f"ALTER TABLE {database}.kc MODIFY COLUMN v LowCardinality(Nullable(String))")
+    assert "kc_current no longer fits the table: its column v is " in inside("verify", config).stdout
+    assert verify(config)[1]["view"] != ""
+    assert inside("resync", config, "--against", "topic", "--apply").returncode == 0
+    assert verify(config)[1]["view"] == ""
 
 
 def test_options_that_cannot_be_met_are_refused_before_anything_is_read(
