@@ -148,6 +148,8 @@ _SECOND = {
     "io.debezium.time.MicroTimestamp": 10**6,
     "io.debezium.time.NanoTimestamp": 10**9,
 }
+_ROUNDING = ("mysql", "mariadb")
+"""Connectors that read FLOAT as text in snapshots, which has six digits, and from the log as it is."""
 _GREGORIAN = -12_219_292_800
 """1582-10-15 in seconds since 1970."""
 _ZONED = "io.debezium.time.ZonedTimestamp"
@@ -271,6 +273,25 @@ def source_finding(connector: str) -> Finding:
             "re-delivered change is stored twice. See docs/sources/other.md.",
         )
     return Finding("ok", "source", f"{connector}, ordered by {source.default_strategy}")
+
+
+def rounded_findings(
+    connector: str, table: TargetTable, key: Collection[str], schema: RowSchema | None
+) -> Iterator[Finding]:
+    """A failure if rows would be found again by a column that the connector rounds in snapshots only."""
+    if connector not in _ROUNDING or not table.finds_by_all(key):
+        return
+    told = {f.name: f.type.kind for f in schema.fields} if schema is not None and not schema.inferred else {}
+    kinds = {c.name: told.get(c.name, c.stated.kind if c.stated is not None else "") for c in table.source_columns}
+    if names := [name for name, kind in kinds.items() if kind == "float32"]:
+        yield Finding(
+            "fail",
+            "key",
+            f"rows without a key are found again by all of their values, and {connector}'s connector rounds "
+            f"{', '.join(names)} to six digits in snapshots only: changes and deletes would miss such rows",
+            "Set key_columns, give the source's column another type (DOUBLE, DECIMAL), or leave it out by "
+            "columns.exclude before the table is created.",
+        )
 
 
 def order_findings(connector: str, table: TargetTable, policy: Policy) -> Iterator[Finding]:

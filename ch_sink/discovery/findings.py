@@ -23,6 +23,7 @@ from ch_sink.discovery.connector_findings import (
     flattened_finding,
     order_findings,
     partition_finding,
+    rounded_findings,
     source_finding,
 )
 from ch_sink.discovery.init_plan import other_rows, plan_init
@@ -44,7 +45,7 @@ from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
 from ch_sink.stream.claims import expect_same_terms
-from ch_sink.stream.rollback import expect_same_table
+from ch_sink.stream.rollback import expect_entered, expect_same_table
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.ddl import views_of
 from ch_sink.table.evolve import adding_by_hand, computed_here, diff, refilled, unfilled
@@ -140,6 +141,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
     )
     if seen.connector and refusal(seen.connector) is None:
         yield from order_findings(seen.connector, table, config.policy())
+        yield from rounded_findings(seen.connector, table, key, schema)
     try:
         yield from replica_findings(table, servers_of(config, client, table))
     except ClickHouseError as error:
@@ -368,6 +370,7 @@ def _progress(config: Config, client: Client, topic: TopicState | None, table: T
         place = config.clickhouse
         admin = ClickHouseTableAdmin(client, place.database, place.table, policy)
         expect_same_table(last, ledger, admin, table, policy)
+        expect_entered(table, ledger)
     except ChSinkError as error:
         yield Finding("fail", "table", str(error), error.hint)
     if topic is not None and known and topic.topic_id not in known:

@@ -281,9 +281,12 @@ def marked(comment: str) -> dict[str, Any] | None:
 
 
 def is_entered(comment: str, ledger: Ledger) -> bool:
-    """Whether the ledger knows of the filling that a table's comment notes, if it notes one."""
+    """Whether the ledger knows of the filling that a table's comment notes, if it notes one of its stream.
+
+    A table that was created like another one has the other one's comment.
+    """
     noted = marked(comment)
-    if noted is None or "results" not in noted:
+    if noted is None or "results" not in noted or noted.get("stream", ledger.stream) != ledger.stream:
         return True
     facts = [TableRefilled(**fact) for fact in noted["refilled"]]
     return {*facts} <= {*ledger.facts(TableRefilled)} and all(ledger.progress(f.topic_id) for f in facts)

@@ -1,12 +1,15 @@
 """A backup of the table and the sink's own tables is restored while a job works: it loses no row."""
 
 from contextlib import closing
+from dataclasses import asdict
 
 import pytest
 
 from ch_sink.config import load_job
 from ch_sink.errors import StreamFailed, TakenBack
+from ch_sink.ports import TableRefilled
 from ch_sink.stream.coordinator import Coordinator
+from ch_sink.stream.rollback import fill_note
 from ch_sink.stream.tasks import Task, TaskResult
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
 from ch_sink.wiring.worker import run_configured
@@ -74,3 +77,22 @@ def test_check_names_a_table_that_is_not_the_one_of_the_stream(place: Place) -> 
     assert (said.returncode, "it is another table, and has none of them" in said.stdout) == (1, True)
     with pytest.raises(StreamFailed, match="it is another table"):
         run_inline(other)
+
+
+def test_check_names_a_table_whose_filling_the_stream_does_not_know(place: Place) -> None:
+    """A table that was made like it has the same comment, and another stream may use that one."""
+    topic = fresh_topic()
+    place.kafka.create_topic(topic, 1)
+    produce(place.kafka, recorded(topic, [mysql("c", {"id": 1}, None, {"id": 1, "v": "a"}, 1)]))
+    config = place.config(topic, "orders", stream="orders")
+    assert inside("init", config, "--apply").returncode == 0
+    run_inline(config)
+    note = fill_note({"stream": "orders", "refilled": [asdict(TableRefilled("another", 0, 5))], "results": []})
+    place.client.command(f"ALTER TABLE {place.database}.orders MODIFY COMMENT '{note}'")
+    said = inside("check", config)
+    assert (said.returncode, "was filled by a run that was killed" in said.stdout) == (1, True)
+    with pytest.raises(StreamFailed, match="was filled by a run that was killed"):
+        run_inline(config)
+    place.client.command(f"CREATE TABLE {place.database}.copied AS {place.database}.orders")
+    run_inline(place.config(topic, "copied", stream="copied"))
+    assert place.rows("SELECT id, v FROM {db}.copied FINAL") == [{"id": 1, "v": "a"}]

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from ch_sink.discovery.connector_findings import change_findings, partition_finding
+from ch_sink.discovery.connector_findings import change_findings, partition_finding, rounded_findings
 from ch_sink.discovery.look import Sampled, examine
 from ch_sink.model.policy import policy_of
+from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.types.column import Column
 from tests.support.event import chunk_of
 
 MICRO = {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
@@ -44,6 +46,25 @@ def test_old_times_in_a_key_of_postgresql_are_warned_of(key: Any, value: Any, co
     """Dates come as they are, and newer times too."""
     found = list(change_findings(seen(key, [{"k": value, "n": 1}], connector=connector).marks))
     assert [(f.level, f.title) for f in found] == ([("warn", "old times")] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("connector", "kind", "key", "refused"),
+    [
+        ("mariadb", "float32", (), True),
+        ("mysql", "float32", (), True),
+        ("mysql", "float32", ("id",), False),
+        ("mysql", "float64", (), False),
+        ("postgresql", "float32", (), False),
+    ],
+)
+def test_rows_that_would_not_be_found_again_by_a_rounded_column_are_refused(
+    connector: str, kind: str, key: tuple[str, ...], refused: bool
+) -> None:
+    columns = (Column("id", "Int64"), Column("v", "Nullable(Float32)", comment=f"debezium: {kind}"))
+    table = TargetTable("d", "t", Engine(Family.MERGE_TREE, "MergeTree"), columns, ("id",))
+    told = [(f.level, "v to six digits" in f.detail) for f in rounded_findings(connector, table, key, None)]
+    assert told == ([("fail", True)] if refused else [])
 
 
 @pytest.mark.parametrize(
