@@ -1,6 +1,7 @@
 """One model per section of the configuration file."""
 
 import re
+from itertools import accumulate
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -129,6 +130,14 @@ def _placeholder(value: str) -> str:
         raise ValueError(
             "has no hexadecimal digits of a text in UTF-8 behind hex:; write what unavailable.value.placeholder has"
         ) from error
+
+
+def _unwrapped(value: Any) -> Any:
+    """Expressions without the parentheses around all of them, as ClickHouse writes a sorting key."""
+    text = value.strip() if isinstance(value, str) else ""
+    depths = list(accumulate((char == "(") - (char == ")") for char in text))
+    whole = text.startswith("(") and text.endswith(")") and 0 not in depths[:-1]
+    return text[1:-1] if whole else value
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds), _TEXT_OR_NUMBER]
@@ -377,7 +386,7 @@ class SparkSection(Section):
 class InitSection(Section):
     """The table that ``ch_sink init`` creates. Expressions are ClickHouse SQL."""
 
-    order_by: Words = ()
+    order_by: Annotated[Words, BeforeValidator(_unwrapped)] = ()
     partition_by: str = ""
     ttl: str = ""
     replication: Literal["none", "path", "server"] = "none"

@@ -70,6 +70,15 @@ def test_a_pattern_for_everything_leaves_out_kafkas_own_topics(write):
     assert "__offsets" not in [c.kafka.topic for c in expanded(write(text)).streams]
 
 
+@pytest.mark.parametrize(
+    ("stated", "meant"),
+    [("id, v", ("id", "v")), ("(id, v)", ("id", "v")), ("(id), (v)", ("(id)", "(v)")), ("[(a), b]", ("(a)", "b"))],
+)
+def test_a_sorting_key_may_be_written_as_clickhouse_shows_it(write, stated, meant):
+    found = expanded(write(f"{JOB}init: {{order_by: {stated if stated[0] == '[' else repr(stated)}}}\n"))
+    assert {config.init.order_by for config in found.streams} == {meant}
+
+
 def test_the_first_exception_that_matches_holds(write):
     text = JOB + (
         "deletes: ignore\n"
