@@ -273,11 +273,13 @@ class _Life:
         if any(event.partition == load.partition and event.offset < load.offset for load in noted.loads):
             why = "the table was filled from the source since, which showed the change"
             return replace(event, rule="loaded", why=why)
-        if place in noted.letters:
-            return replace(event, rule="dead letter", why=noted.letters[place])
         if place in noted.waiting:
             return replace(event, rule="waiting", why="for the row under its old key, or behind a change that does")
-        if place in noted.dropped and event.version not in (noted.stored or ()):
+        if event.version in (noted.stored or ()):
+            return None  # a repair or a resync may have stored the row of a dead letter
+        if place in noted.letters:
+            return replace(event, rule="dead letter", why=noted.letters[place])
+        if place in noted.dropped:
             return replace(event, rule="dead letter", why=f"{noted.dropped[place]}; it was dropped")
         return None
 

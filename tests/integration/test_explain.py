@@ -258,6 +258,9 @@ def test_case_15_a_dead_letter_whose_values_no_column_holds(make: Make) -> None:
     noted = Noted({0: 2}, {(0, 1): "unresolved: v"})
     assert [(e.rule, e.why) for e in explained(fed, key(1), noted)][1] == ("dead letter", "unresolved: v")
     assert rules(fed, noted=noted)[0] == ("c", "newer")
+    # A repair or a resync has stored its row since: the letter is still open.
+    stored = frozenset(event.version for event in explained(fed, key(1)))
+    assert rules(fed, noted=replace(noted, stored=stored)) == [("c", "superseded"), ("u", "newer")]
 
 
 def test_case_16_the_last_of_many_changes_over_table_partitions(make: Make) -> None:
