@@ -153,6 +153,8 @@ _HINTS = {
     396: _LIMIT,
     60: "Create the table with `ch_sink init CONFIG --apply`, or correct clickhouse.database and clickhouse.table.",
     81: "Create the database with `ch_sink init CONFIG --apply`, or correct clickhouse.database.",
+    392: "The cluster has no Keeper, which ON CLUSTER needs: run the statement on each server without ON CLUSTER, and "
+    "then this again.",
     241: "Lower chunk_offsets or chunk_bytes, or raise the server's memory limit.",
     349: "A computed column does not accept the NULL of the column it is computed from: use ifNull in its "
     "expression, or make it Nullable; then `ch_sink resume`.",

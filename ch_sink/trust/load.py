@@ -59,7 +59,7 @@ class SnapshotColumn:
         except (DecodeError, msgspec.MsgspecError, ValueError, KeyError) as error:
             raise StreamFailed(
                 f"column {self.source or self.table.name!r} of the source holds a value that cannot be read: {error}",
-                hint="Give the column a type that holds it, or compare other ones: --columns.",
+                hint="Give the column a type that holds it. `ch_sink verify CONFIG --columns` compares the others.",
             ) from None
 
 
