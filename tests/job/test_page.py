@@ -149,7 +149,7 @@ def test_the_page_of_a_running_job_is_driven_in_a_browser(running: Running) -> N
         browser.type("#key", '{"id": 3}')
         browser.click("#explain")
         browser.until("document.querySelector('#events tbody').innerText.includes('newer')", 60)
-        assert '"n": 7' in browser.text("#stored")
+        assert '"n": "7"' in browser.text("#stored")
 
 
 def give(browser: Browser, token: str) -> None:
