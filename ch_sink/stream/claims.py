@@ -36,19 +36,22 @@ def new_claim(stream: str, run_id: str, last: Claim | None, terms: Terms | None 
     Raises LedgerConflict if a living process of this host holds ``last``.
     """
     if last is not None and last.run_id != run_id and live(stream, last):
-        of_command = "-" in last.run_id
-        hint = (
-            "Wait until that command ends." if of_command else "Stop that job first, or give this stream another name."
-        )
         owner = f"process {last.pid} on this host (run {last.run_id})"
+        hint = "Stop that job first, or give this stream another name."
         conflict = LedgerConflict(f"stream {stream!r} is owned by {owner}", hint=hint)
-        conflict.temporary = of_command
+        if _is_of_command(last.run_id):
+            conflict.temporary, conflict.hint = True, "Wait until that command ends."
         raise conflict
     with _lock:
         _held.add((stream, run_id))
     number, before = (last.number, last.terms) if last else (0, None)
     made = Claim(number + 1, run_id, socket.gethostname(), os.getpid(), born(os.getpid()))
     return replace(made, terms=before if terms is None else terms)
+
+
+def _is_of_command(run_id: str) -> bool:
+    """Whether a command has claimed the stream, which gives it back: jobs wait for that."""
+    return "-" in run_id
 
 
 def retired(stream: str, claim: Claim) -> Claim:
@@ -85,12 +88,11 @@ def mine(claim: Claim | None, newest: Claim | None) -> bool:
 def taken_since(stream: str, before: Claim, owner: Claim | None) -> bool:
     """Whether another job has taken the stream since this job held it under the claim ``before``.
 
-    Commands claim it under names with a dash, and give it back: jobs wait for that. A job that is known to be dead
-    has lost it.
+    A job that is known to be dead has lost it.
     """
     if owner is None or mine(before, owner) or owner.number < before.number:
         return False
-    if "-" in owner.run_id or abandoned(stream, owner.run_id):
+    if _is_of_command(owner.run_id) or abandoned(stream, owner.run_id):
         return False
     return owner.host != socket.gethostname() or live(stream, owner)
 
@@ -103,7 +105,7 @@ def displaced(stream: str, newest: Claim | None) -> LedgerConflict:
         hint="Only one job may work on a stream: stop one of them, or give it its own stream name and table.",
     )
     error.run_id = newest.run_id if newest else ""
-    error.temporary = "-" in error.run_id  # of a command, which gives it back
+    error.temporary = _is_of_command(error.run_id)
     return error
 
 

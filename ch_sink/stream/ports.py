@@ -131,4 +131,4 @@ class StreamPorts:
     pending: Pending
     group: GroupOffsets
     dead_letters: Callable[[], int] = lambda: 0
-    """Topic id → how many of its dead letters are neither applied nor dropped. Raises ClickHouseError."""
+    """How many of the stream's dead letters are neither applied nor dropped. Raises ClickHouseError."""

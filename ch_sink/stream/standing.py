@@ -147,8 +147,9 @@ def _may_go_on(recorded: RecordedState) -> bool:
 def left_paused(recorded: RecordedState) -> bool:
     """Whether a command of this host has paused the stream, and its process is gone."""
     found = _PROCESS.search(recorded.request.by) if recorded.request is not None and _is_of_command(recorded) else None
-    here = found is not None and found[1] == socket.gethostname()
-    return here and found is not None and _gone(int(found[2]), found[3]) and _may_go_on(recorded)
+    if found is None or found[1] != socket.gethostname():
+        return False
+    return _gone(int(found[2]), found[3]) and _may_go_on(recorded)
 
 
 def _gone(process: int, started: str) -> bool:

@@ -73,8 +73,9 @@ class Repaired:
     @property
     def corrected(self) -> Report:
         """The report of the table as it is if nothing is left."""
-        right: dict[str, Any] = {"columns": {}, "examples": (), "causes": (), "rollups": ()}
-        return replace(self.report, missing=0, extra=0, different=0, unpaired=0, **right)
+        return replace(
+            self.report, missing=0, extra=0, different=0, unpaired=0, columns={}, examples=(), causes=(), rollups=()
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {
