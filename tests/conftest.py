@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support.choose import leave_for_the_night
 from tests.support.slowest import shown
 
 pytest_plugins = (
@@ -55,6 +56,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_for_the_night(items)
     items.sort(key=lambda item: next(i for i, folder in enumerate(ORDER) if item.nodeid.startswith(folder)))
 
 

@@ -58,6 +58,7 @@ def test_the_state_is_that_of_the_range_that_ends_exactly_there(job: Job) -> Non
     assert ledger.states_at("t2", {0: 10}).get(0) is None
 
 
+@pytest.mark.sampled(1)
 def test_the_state_before_an_offset_is_the_nearest(short: Job) -> None:
     ledger = short()
     ledger.claim("r1")
@@ -84,6 +85,7 @@ def test_the_states_over_offsets_are_those_of_the_results_that_read_them(short: 
     assert [state for *_, state in ledger.states_over("t1", 0, 9, 10)] == ['{"end":10}', "again"]
 
 
+@pytest.mark.sampled(1)
 def test_summaries_keep_epochs_apart(short: Job) -> None:
     """An epoch rises as a batch begins, and a letter of it is retried much later."""
     ledger = short()
@@ -329,6 +331,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_of_streams_and_topics_may_hold_anything(client: Client, own_tables: str, stream: str, name: str) -> None:
     """Also where entries are folded and deleted, whose statements do not come from the sink alone."""

@@ -18,6 +18,7 @@ from ch_sink.stream.claims import forget
 from tests.support.ledgers import Job, intent, known, plant, result, run_batches
 
 
+@pytest.mark.sampled(1)
 def test_folding_changes_no_answer_but_the_length_of_history(short: Job) -> None:
     ledger = short()
     ledger.claim("r1")
@@ -67,6 +68,7 @@ def test_a_folded_range_that_is_read_again_gets_an_attempt_that_none_had(short: 
     assert ledger.totals()[0].counts.rows == 39 * 7
 
 
+@pytest.mark.sampled(1)
 def test_folding_leaves_a_gap_and_what_a_range_has_stored_so_far(short: Job) -> None:
     ledger = short()
     ledger.claim("r1")
@@ -81,6 +83,7 @@ def test_folding_leaves_a_gap_and_what_a_range_has_stored_so_far(short: Job) -> 
     assert short().open_intents("t1") == [intent(300, 310)]
 
 
+@pytest.mark.sampled(1)
 def test_progress_of_a_folded_range_is_void(short: Job) -> None:
     ledger = short()
     ledger.claim("r1")
@@ -92,6 +95,7 @@ def test_progress_of_a_folded_range_is_void(short: Job) -> None:
     assert short().progress_of("t1", 0, 0) is None
 
 
+@pytest.mark.sampled(1)
 def test_a_job_that_lost_its_stream_folds_nothing(short: Job) -> None:
     ledger = short()
     ledger.claim("r1")
@@ -103,6 +107,7 @@ def test_a_job_that_lost_its_stream_folds_nothing(short: Job) -> None:
     assert len(ledger.history(100)) == 60
 
 
+@pytest.mark.sampled(1)
 def test_a_fold_while_a_stream_reads_again_what_was_folded_leaves_it_where_it_is(short: Job) -> None:
     """ClickHouse was taken back: the newest results lie within a summary."""
     ledger = short()
@@ -121,6 +126,7 @@ def test_a_fold_while_a_stream_reads_again_what_was_folded_leaves_it_where_it_is
     assert ledger.totals()[0].counts.rows == 12 * 7
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("partitions", [2, 12])
 def test_folding_costs_the_same_requests_however_many_partitions_are_due(
     client: Client, own_tables: str, stream: str, partitions: int, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +144,7 @@ def test_folding_costs_the_same_requests_however_many_partitions_are_due(
     assert known(ledger) == before
 
 
+@pytest.mark.long
 def test_a_fold_takes_a_page_of_results_and_the_next_ones_take_the_rest(
     client: Client, own_tables: str, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_without_a_ledger_nothing_is_recorded_and_writing_says_so(client: Client
     assert caught.value.code == 60
 
 
+@pytest.mark.long
 def test_the_state_of_200_streams_is_read_from_a_few_rows_of_a_long_ledger(client: Client, database: str) -> None:
     own_ledger(client, database)
     client.command(

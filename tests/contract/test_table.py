@@ -174,6 +174,7 @@ def test_cancelled_rows_are_not_there(collapsing: Table) -> None:
     assert collapsing.fetch(("a", 1)) == []
 
 
+@pytest.mark.sampled(2)
 def test_different_rows_of_one_key_all_come_back(collapsing: Table) -> None:
     collapsing.insert(row("a", 1, "x"))
     collapsing.insert(row("a", 1, "y"))

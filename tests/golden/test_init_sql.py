@@ -146,6 +146,7 @@ def test_no_golden_file_is_left_over() -> None:
     assert {path.stem for path in HERE.glob("*.sql")} == set(CASES)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", CASES)
 def test_the_engine_carries_it_out_twice(engine: Engine, name: str) -> None:
     engine.run("DROP DATABASE IF EXISTS shop SYNC")

@@ -46,6 +46,7 @@ def config(tmp_path: Path, client: Client, clickhouse: EmbeddedClickHouse, datab
     return file
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "words",
     [("resync",), ("resync", "--into", "other"), ("repair",), ("purge",), ("purge", "--key", '{"id": 1}')],
@@ -107,6 +108,7 @@ def erase(it: Hand) -> None:
     erased(replace(it.subject, still_alone=not_alone), it.own, {"id": 3}, apply=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", [resync, repair, erase])
 def test_a_command_that_is_not_alone_any_more_writes_nothing(
     client: Client, database: str, command: Callable[[Hand], None]

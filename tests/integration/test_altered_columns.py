@@ -96,6 +96,7 @@ def test_a_table_that_is_altered_right_after_a_resync_stops_its_stream(client: C
         it.read_all()
 
 
+@pytest.mark.long
 def test_init_leaves_columns_of_such_rows_as_they_are_and_says_how_to_change_them(
     client: Client, database: str
 ) -> None:
@@ -125,6 +126,7 @@ def test_init_may_change_a_table_without_rows_after_its_stream_has_begun(client:
     assert it.view() == [(1, 0.1), (2, None), (3, 0.5)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_time_that_is_widened_to_text_is_that_of_later_changes_once_the_table_is_filled(
     client: Client, database: str, keyed: bool

@@ -78,6 +78,7 @@ def row(version: int) -> pa.Table:
     return pa.table({**values, "_version": pa.array([version.to_bytes(16, "little")], pa.binary(16))})
 
 
+@pytest.mark.long
 def test_a_lookup_sees_every_insert_whichever_server_took_it(pair: Pair) -> None:
     table = pair.table()
     writer, lookup = ClickHouseWriter(pair.client, table), ClickHouseLookup(pair.client, table, ("id",))

@@ -38,6 +38,7 @@ def test_a_before_image_is_the_row_as_it_was() -> None:
         rows[change.key] = change.after
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_is_decoded_without_a_bad_record(name: str, client: Client, database: str) -> None:
     workload: Workload = WORKLOADS[name]

@@ -30,6 +30,7 @@ class TestBusy:
         assert equal(client, database, f"{source}-busy", source, table) == []
         assert feed.letters == 0
 
+    @pytest.mark.sampled(1)
     @pytest.mark.parametrize(("source", "table", "engine"), some(product(*AXES), SLICED))
     def test_in_fifty_slices(self, client: Client, database: str, source: str, table: str, engine: str) -> None:
         feed = feed_of(client, database, source, table, engine)
@@ -38,6 +39,7 @@ class TestBusy:
         assert equal(client, database, f"{source}-busy", source, table) == []
         assert feed.letters == 0
 
+    @pytest.mark.sampled(1)
     @pytest.mark.parametrize(("source", "table", "engine"), some(product(*AXES), KILLED))
     def test_killed_at_ten_moments(self, client: Client, database: str, source: str, table: str, engine: str) -> None:
         feed = feed_of(client, database, source, table, engine, partition_by="k % 3" if table == "acct" else "")

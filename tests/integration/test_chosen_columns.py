@@ -63,6 +63,7 @@ def choice(schema: RowSchema, stream: str) -> tuple[ColumnPolicy, str]:
     ), masked
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.integration
 @pytest.mark.parametrize(("stream", "table", "engine"), some(EVERY, SHORT))
 def test_the_table_holds_what_was_chosen(client: Client, database: str, stream: str, table: str, engine: str) -> None:
@@ -95,6 +96,7 @@ def test_the_table_holds_what_was_chosen(client: Client, database: str, stream: 
     assert [tuple(row.values()) for row in added] == ([("eu", 7)] if both[0] else [])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("engine", "table"),
@@ -159,6 +161,7 @@ KEY, TEXT, LATER = 'the "id"\\', "line\nbreak\t'`", '\x01 "added" \\n'
 EVOLVING = policy_of(evolve="add_columns", on_bad_record="fail")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("schemas", [True, False])
 @pytest.mark.parametrize("engine", ["replacing", "versioned-collapsing", "append"])
 def test_init_insert_and_evolution(client: Client, database: str, engine: str, schemas: bool) -> None:
@@ -239,6 +242,7 @@ def in_queries(client: Client, database: str, engine: str, *, keyed: bool = True
     return it
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", [*ENGINES, "append"], "replacing", "versioned")
 def test_names_of_the_sinks_queries(client: Client, database: str, engine: str) -> None:
     it = in_queries(client, database, engine)

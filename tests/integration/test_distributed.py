@@ -48,6 +48,7 @@ def distributed(node: Client, database: str, engine: str) -> HandFed:
     return HandFed(node, database, "own_tables", ddl, ("id",))
 
 
+@pytest.mark.sampled(1)
 @each_engine
 def test_changes_go_through_the_distributed_table(node: Client, over: str, engine: str) -> None:
     """Moves between partitions, deletes, a value that is looked up, and a second attempt at all of it."""
@@ -71,6 +72,7 @@ def test_changes_go_through_the_distributed_table(node: Client, over: str, engin
         assert sum(total for _, total in signs(fed)) == len(want)
 
 
+@pytest.mark.sampled(2)
 @each_engine
 def test_tokens_hold_through_the_distributed_table(node: Client, over: str, engine: str) -> None:
     """The same attempt once more, as after an answer that was lost: the blocks are dropped by their tokens."""
@@ -105,6 +107,7 @@ def test_an_update_of_a_row_that_stays_in_its_place_outlives_any_merge(node: Cli
     assert fed.query("SELECT v, p FROM {t}_current WHERE id = 1") == [("b", 2)]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", some(((engine,) for engine in ENGINES), [("collapsing",)]))
 def test_a_busy_stream_with_kills_through_a_distributed_table(node: Client, over: str, engine: str) -> None:

@@ -52,6 +52,7 @@ def _document(data: bytes | None) -> Any:
     return None if data is None else json.loads(data)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("engine", "cut"), each_value(ENGINES, [1, 3, 100]))
 def test_sqlserver(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     stream = sqlserver(BY_NAME, "schema", headers=cut == 3)
@@ -62,6 +63,7 @@ def test_sqlserver(client: Client, database: str, own_tables: str, engine: str, 
     assert fed.view() == truth
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("engine", "cut"), each_value(ENGINES, [1, 3, 100]))
 def test_singlestore(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     layout = example("InternalId", "String")
@@ -122,6 +124,7 @@ def events() -> list[Event]:
     return [created, other, *moved, updated, deleted, Event(key(9, 1), None)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("engine", "cut"), each_value(TABLES, [100, 1, 3]))
 def test_the_sbtest_example(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     fed = HandFed(client, database, own_tables, TABLES[engine], ("id", "k"), policy_of(on_bad_record="fail"))

@@ -118,6 +118,7 @@ def test_the_stream_stores_no_row_of_the_key_while_it_is_removed(client: Client,
     assert (1, "new") in it.view()
 
 
+@pytest.mark.long
 def test_a_key_that_was_part_of_a_swap_leaves_the_states_of_the_ledger(client: Client, database: str) -> None:
     feed, subject, own = fed(client, database, "replacing")
     read(feed)

@@ -35,6 +35,7 @@ def feed_of(client: Client, database: str, stream: str, table: str, engine: str 
     return Feed(client, database, target, stream, topic_of(stream, table), POLICY)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("source", "form", "engine"), each_value(SOURCES, ("json_schema", "avro"), ENGINES))
 def test_columns_added_and_dropped_in_mid_stream(
     client: Client, database: str, source: str, form: str, engine: str
@@ -60,6 +61,7 @@ def test_the_views_at_a_moment_show_added_columns(client: Client, database: str)
     assert rows == client.rows(f"SELECT * {life} FROM {database}.ac_history WHERE valid_to IS NULL ORDER BY k")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("source", "seed"), some(product(SOURCES, range(6)), [(SOURCES[0], 0), (SOURCES[1], 1), (SOURCES[1], 3)])
 )
@@ -73,6 +75,7 @@ def test_any_cut_order_of_partitions_and_second_attempt(client: Client, database
     assert equal(client, database, source, stream, "ac") == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", SOURCES)
 def test_plain_json_tells_what_its_values_tell(client: Client, database: str, source: str) -> None:
     feed = feed_of(client, database, f"{source}-json_plain", "ac")
@@ -162,6 +165,7 @@ def test_both_shapes_in_one_chunk_after_the_table_has_the_column(client: Client,
         assert (shown(client, database), feed.evolved) == (source.truth(), [("n",)])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("longest", [1, 2, 20])
 def test_rows_without_a_key_are_recognised_in_either_shape(client: Client, database: str, longest: int) -> None:
     source = EvolvingSource(partitions=1, keyed=False)
@@ -277,6 +281,7 @@ def test_a_schemaless_field_needs_no_column_while_it_is_null(client: Client, dat
     assert shown(client, database) == source.truth()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("died", ["before alter", "after alter"])
 def test_a_second_attempt_stores_each_change_once_whatever_the_table_has_by_then(
     client: Client, database: str, died: str
@@ -331,6 +336,7 @@ def test_names_are_compared_as_written_and_a_clash_by_letter_case_is_told(
     assert "'v' and 'V' differ by letter case only" in caplog.text
 
 
+@pytest.mark.long
 def test_two_streams_alter_one_table_at_once(client: Client, clickhouse: EmbeddedClickHouse, database: str) -> None:
     """Each in a thread and with a client of its own, meeting before every ALTER; keys of the two do not overlap."""
     sources = []
@@ -367,6 +373,7 @@ def test_two_streams_alter_one_table_at_once(client: Client, clickhouse: Embedde
         assert [tuple(r.values()) for r in rows] == source.truth()
 
 
+@pytest.mark.long
 def test_a_distributed_table_is_altered_with_its_local_table_or_the_statements_are_shown(
     node: Client, over: str
 ) -> None:

@@ -42,6 +42,7 @@ def found(client: Client, database: str, source: EvolvingSource) -> list[tuple[o
     return [tuple(row.values()) for row in rows]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("engine", "seed", "schemas"), each_value(ENGINES, range(2), (True, False)))
 def test_the_table_equals_its_source(client: Client, database: str, engine: str, seed: int, schemas: bool) -> None:
     source = source_of(seed, schemas)
@@ -51,6 +52,7 @@ def test_the_table_equals_its_source(client: Client, database: str, engine: str,
     assert found(client, database, source) == source.truth()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("engine", "seed"), some(product(ENGINES, range(10, 12)), [("replacing", 10), ("versioned-collapsing", 11)])
 )

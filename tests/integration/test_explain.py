@@ -366,6 +366,7 @@ def test_a_key_with_an_added_column_of_which_no_record_can_be_read(client: Clien
     assert [x.letter.offset for x in it.feed.letters_of.list(10)] == [1]
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ENGINES, "replacing", "collapsing")
 def test_a_key_with_an_array(client: Client, database: str, engine: str) -> None:
     """PostgreSQL takes one; a letter whose row has a later change is superseded."""

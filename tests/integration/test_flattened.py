@@ -42,6 +42,7 @@ def sampled(records: dict[int, Records], policy: Policy = POLICY) -> RowSchema:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.integration
 @pytest.mark.parametrize(("stream", "table", "mode"), some(CASES, CASES[::3]))
 def test_the_table_equals_the_source(client: Client, database: str, stream: str, table: str, mode: str) -> None:

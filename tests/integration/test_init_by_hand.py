@@ -119,6 +119,7 @@ def difference(
     return found + equal(client, database, f"{source}-busy" if kind.startswith("busy") else source, source, table)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stream", of_which_short(STREAMS, SHORT))
 def test_recorded_tables_made_by_hand_equal_their_source(client: Client, database: str, stream: str) -> None:
     wrong: dict[str, list[str]] = {}
@@ -158,6 +159,7 @@ def test_busy_tables_made_by_hand_equal_their_source(client: Client, database: s
         assert difference(client, database, stream, table, schema, records) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", of_which_short(FLATTENED, FLATTENED[:1]))
 def test_flattened_tables_made_by_hand_equal_their_source(client: Client, database: str, stream: str) -> None:
     wrong: dict[str, list[str]] = {}
@@ -170,6 +172,7 @@ def test_flattened_tables_made_by_hand_equal_their_source(client: Client, databa
     assert wrong == {}
 
 
+@pytest.mark.long
 def test_nothing_is_guessed_about_columns_of_a_table_made_by_hand(client: Client, database: str) -> None:
     """Types that the values of plain JSON suggest are narrower, wider or wrong: the columns keep theirs."""
     stream, table = "mariadb-busy-json_plain", "acct"

@@ -95,6 +95,7 @@ def test_a_resync_that_is_killed_before_the_exchange(
     assert left_tables(it) == []
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ENGINES, "replacing", "versioned")
 def test_a_resync_that_is_killed_between_the_exchange_and_the_ledger(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
@@ -120,6 +121,7 @@ def test_a_resync_that_is_killed_between_the_exchange_and_the_ledger(
     assert it.verify() == it.verify_source() == (0, 0, 0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("engine", "between", "proven"),
     some(product(ENGINES, ("resync", "job"), (0, 1)), [("replacing", "resync", 1), ("collapsing", "job", 0)]),
@@ -165,6 +167,7 @@ def expect_loaded(it: Hand) -> None:
     assert it.verify() == it.verify_source() == (0, 0, 0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("engine", "step"),
     some(product(ENGINES, STEPS), [("collapsing", "take_place"), ("replacing", "_enter")]),
@@ -177,6 +180,7 @@ def test_a_second_run_ends_a_killed_first_load(
     expect_loaded(it)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("engine", "step"),
     some(product(ENGINES, STEPS), [("versioned", "results"), ("replacing", "unmark")]),
@@ -200,6 +204,7 @@ def test_the_job_starts_after_a_killed_first_load(
     expect_loaded(it)
 
 
+@pytest.mark.long
 def test_a_table_emptied_after_a_killed_first_load_is_filled_anew(
     client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +246,7 @@ def applied(client: Client, database: str, engine: str, later: list[Event]) -> H
     return it
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", [*OWN], "replacing", "collapsing")
 def test_a_new_table_that_would_lack_a_moved_row_is_not_exchanged(client: Client, database: str, engine: str) -> None:
     it = applied(client, database, engine, MOVED)

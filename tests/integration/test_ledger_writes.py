@@ -111,6 +111,7 @@ def test_an_insert_that_fails_fails_for_all_and_ledgers_in_memory_are_written_ap
     assert all(ledger.open_intents("id") == [] for ledger in ledgers.values())
 
 
+@pytest.mark.long
 def test_an_owner_does_not_ask_for_what_it_knows_is_not_there(
     client: Client, own_tables: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ def test_an_owner_does_not_ask_for_what_it_knows_is_not_there(
     assert read(again) == read(other)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("written", ["intent", "result"])
 @pytest.mark.parametrize("streams", ["u", "vw"])
 def test_a_ledger_that_was_taken_back_is_noticed_before_the_next_write(

@@ -76,6 +76,7 @@ def test_a_letter_is_outdated_once_the_table_was_filled_from_the_source(make: Ma
     assert fed.view() == [(1, "a"), (3, "c")]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stated", ["newer", PLACEHOLDER])
 @pytest.mark.parametrize("engine", ["replacing", "sign"])
 def test_a_letter_of_a_row_whose_earlier_changes_wait_waits_behind_them(make: Make, engine: str, stated: str) -> None:
@@ -123,6 +124,7 @@ def test_a_letter_of_a_row_that_took_a_key_is_not_outdated_by_the_delete_of_its_
     assert fed.view() == [(1, "two"), (2, "new")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["replacing", "sign"])
 @pytest.mark.parametrize(
     "bad",

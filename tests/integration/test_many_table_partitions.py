@@ -76,6 +76,7 @@ def test_few_partitions_have_an_insert_each(client: Client, database: str, engin
     assert rows_of(client, database) == [(1, "a"), (2, "a"), (3, "a")]
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ENGINES, "collapsing", "versioned")
 def test_rows_leave_before_their_successors_come_in_each_partition(client: Client, database: str, engine: str) -> None:
     ids = range(1, 10)

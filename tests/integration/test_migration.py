@@ -211,6 +211,7 @@ class Move:
 AGAINST = Options(against="source", patience=0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_table_is_taken_over_as_it_is(client: Client, database: str, name: str) -> None:
     written_by(PRODUCTS[name], client, database)
@@ -248,6 +249,7 @@ def test_a_table_is_taken_over_as_it_is(client: Client, database: str, name: str
     assert it.stored() == before
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Altinity", "Altinity before ClickHouse 23.2"])
 def test_rows_of_before_the_topic_are_not_judged_by_it(client: Client, database: str, name: str) -> None:
     """Its connector began without a snapshot, so it says nothing of most rows."""
@@ -269,6 +271,7 @@ def test_rows_of_before_the_topic_are_not_judged_by_it(client: Client, database:
     assert it.current() == LEFT
 
 
+@pytest.mark.long
 def test_changes_win_over_an_initial_load_and_its_repair(client: Client, database: str) -> None:
     """PeerDB writes version 0 into each row of an initial load, and the repair of such a row writes a low one, too."""
     written_by(replace(PRODUCTS["PeerDB"], version=0, step=0), client, database)
@@ -287,6 +290,7 @@ def test_changes_win_over_an_initial_load_and_its_repair(client: Client, databas
     assert it.current() == {**SOURCE, 7: "g2"}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", UNORDERED)
 def test_a_table_without_an_order_gives_way_to_a_new_one(client: Client, database: str, name: str) -> None:
     written_by(UNORDERED[name], client, database)

@@ -107,6 +107,7 @@ TRUTH: dict[str, tuple[Any, str | None, str | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("engine", "cut"), each_value(ENGINES, [100, 1, 3]))
 def test_the_documents_samples(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     fed = HandFed(
@@ -137,6 +138,7 @@ def test_the_samples_in_a_json_column(client: Client, database: str, own_tables:
     assert found == [("1004", "Kretchmar", "annek@noanswer.org")]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "engine", some([("replacing",), ("sign",), ("collapsing",), ("versioned",)], [("sign",), ("collapsing",)])
 )

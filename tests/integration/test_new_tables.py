@@ -22,6 +22,7 @@ def created_anew(client: Client, database: str, engine: str) -> Hand:
     return it
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ("replacing", "sign", "collapsing", "versioned", "append"), "collapsing", "append")
 def test_a_stream_stops_and_resync_fills_the_table(client: Client, database: str, engine: str) -> None:
     it = created_anew(client, database, engine)

@@ -48,6 +48,7 @@ def test_a_setting_that_mends_a_record_after_its_chunk_was_stored_without_it(mak
     assert fed.view() == [(1, "a", 1), (2, "b", 127)]
 
 
+@pytest.mark.sampled(2)
 @each
 def test_a_rewind_after_a_column_was_widened(make: Make, engine: str) -> None:
     fed = make(engine, more="n Int8", policy=policy_of(out_of_range="fail"))
@@ -86,6 +87,7 @@ def rows_of(made: Takeover) -> list[dict[str, Any]]:
     return made.client.rows(f"SELECT id, n, _op FROM {made.table} WHERE id > 0 ORDER BY ALL")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("recorded", [True, False], ids=["its settings are known", "by an earlier version"])
 def test_append_stores_each_change_once_when_a_setting_changes_in_mid_batch(
     append: Takeover, monkeypatch: pytest.MonkeyPatch, recorded: bool
@@ -100,6 +102,7 @@ def test_append_stores_each_change_once_when_a_setting_changes_in_mid_batch(
     assert rows_of(append) == [{"id": 1, "n": 1, "_op": "c"}, {"id": 2, "n": 127, "_op": "c"}]
 
 
+@pytest.mark.long
 def test_append_stores_each_change_once_when_the_table_forgets_tokens_and_the_version_changes(
     append: Takeover, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +114,7 @@ def test_append_stores_each_change_once_when_the_table_forgets_tokens_and_the_ve
     assert [r["id"] for r in rows_of(append)] == [1, 2]
 
 
+@pytest.mark.long
 def test_settings_that_come_back_in_mid_batch_win_over_what_was_stored_in_between(
     client: Client, database: str, own_tables: str
 ) -> None:

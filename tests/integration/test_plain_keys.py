@@ -41,6 +41,7 @@ APART: dict[str, tuple[Any, Any, int]] = {
 """Type of the column → two keys, and how many of them are dead letters."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", APART)
 def test_two_keys_are_two_rows_or_a_dead_letter(client: Client, database: str, kind: str) -> None:
     *keys, letters = APART[kind]

@@ -79,6 +79,7 @@ def no_policy_stays(client: Client, database: str) -> Iterator[None]:
     client.command(f"DROP ROW POLICY IF EXISTS {policy_name('t')} ON {database}.t")
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ENGINES, "replacing", "collapsing")
 def test_after_final_the_reader_sees_what_lives(make: Make, engine: str, reader: Driver) -> None:
     fed = under_a_policy(make, engine)
@@ -86,6 +87,7 @@ def test_after_final_the_reader_sees_what_lives(make: Make, engine: str, reader:
     assert seen(reader, fed, f"{fed.name}_current", **AFTER) == LIVE
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ENGINES, "sign", "versioned")
 def test_before_final_deleted_rows_come_back(make: Make, engine: str, reader: Driver) -> None:
     """The trap itself, as it is; readers without a policy, and the view, stay right."""
@@ -94,6 +96,7 @@ def test_before_final_deleted_rows_come_back(make: Make, engine: str, reader: Dr
     assert fed.view() == LIVE
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ENGINES, "replacing", "collapsing")
 def test_without_final_old_rows_show_until_parts_are_merged(make: Make, engine: str, reader: Driver) -> None:
     fed = under_a_policy(make, engine)
@@ -105,6 +108,7 @@ def test_without_final_old_rows_show_until_parts_are_merged(make: Make, engine: 
         assert seen(reader, fed, f"{fed.name} FINAL", **setting) == LIVE
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ENGINES, "sign", "versioned")
 def test_rows_that_left_their_partition_stay_hidden(make: Make, engine: str, reader: Driver) -> None:
     fed = under_a_policy(make, engine, more="p Int32", tail="PARTITION BY p")
@@ -113,6 +117,7 @@ def test_rows_that_left_their_partition_stay_hidden(make: Make, engine: str, rea
     assert seen(reader, fed, f"{fed.name}_current", **AFTER) == LIVE
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ENGINES, "replacing", "collapsing")
 def test_the_sink_itself_is_not_bound(make: Make, engine: str, reader: Driver) -> None:
     """Its lookups see delete rows: an unavailable value of a row that was deleted and came again, and a late change."""
@@ -122,6 +127,7 @@ def test_the_sink_itself_is_not_bound(make: Make, engine: str, reader: Driver) -
     assert seen(reader, fed, f"{fed.name} FINAL", **AFTER) == [(1, "b"), (2, "again"), (4, "d")]
 
 
+@pytest.mark.sampled(1)
 @each_collapsing
 def test_sums_of_signs_are_no_matter_of_readers_under_a_policy(make: Make, engine: str, reader: Driver) -> None:
     """−1 rows are hidden from them: a sum counts old rows too, until parts are merged."""
@@ -162,6 +168,7 @@ def test_append_tables_get_no_policy(make: Make) -> None:
         create_row_policy(fed.table.database, "t", fed.table.engine, ["readers"])
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ENGINES, "sign", "versioned")
 @pytest.mark.parametrize("after_final", [False, True])
 def test_check_tells_what_the_server_does(

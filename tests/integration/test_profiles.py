@@ -186,6 +186,7 @@ def as_user(limited: Limited, it: Hand, headings: Sequence[str]) -> None:
     it.client = Client(settings_for(limited.clickhouse.url))
 
 
+@pytest.mark.long
 def test_comparisons_and_fillings(limited: Limited, it: Hand) -> None:
     as_user(limited, it, [JOB, FILL])
     assert it.verify_source() == (1, 0, 0)
@@ -193,6 +194,7 @@ def test_comparisons_and_fillings(limited: Limited, it: Hand) -> None:
     assert it.verify_source() == (0, 0, 0)
 
 
+@pytest.mark.long
 def test_what_needs_no_more_than_a_job(limited: Limited, it: Hand) -> None:
     as_user(limited, it, [JOB])
     s, key = it.subject, {"id": 3}
@@ -202,12 +204,14 @@ def test_what_needs_no_more_than_a_job(limited: Limited, it: Hand) -> None:
     assert [event.rule for event in life.events] == ["dead letter", "newer"]
 
 
+@pytest.mark.long
 def test_a_new_table(limited: Limited, it: Hand) -> None:
     it.feed.letters_of.settle([(0, 1)], "dropped")
     as_user(limited, it, [JOB, FILL])
     assert resynced(it.refill, apply=True).rows == 2
 
 
+@pytest.mark.long
 def test_removals(limited: Limited, it: Hand) -> None:
     as_user(limited, it, [JOB, PURGE, ERASE])
     done = erased(it.subject, it.own, {"id": 3}, apply=True)

@@ -23,6 +23,7 @@ def made(client: Client, database: str, stream: str, table: str, **spec: object)
     return make_table(client, database, table, schema, engine=engine, policy=POLICY, **spec)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.integration
 @pytest.mark.parametrize(("stream", "table"), CASES)
 def test_the_table_equals_the_source(client: Client, database: str, stream: str, table: str) -> None:
@@ -32,6 +33,7 @@ def test_the_table_equals_the_source(client: Client, database: str, stream: str,
     assert equal(client, database, stream.split("-")[0], stream, table) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.integration
 @pytest.mark.parametrize(("stream", "table"), some(CASES, CUT[::3]))
 def test_any_cut_and_any_second_attempt_gives_the_same(client: Client, database: str, stream: str, table: str) -> None:
@@ -57,6 +59,7 @@ IN_ALL = sorted(
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.integration
 @pytest.mark.parametrize(("source", "table"), some(IN_ALL, IN_ALL[::6]))
 def test_every_encoding_gives_the_same_table(client: Client, database: str, source: str, table: str) -> None:

@@ -48,6 +48,7 @@ def mended(it: Hand, *source: tuple[int, str | None], **options: Any) -> Repaire
     return repaired(it.subject, Options(**{"patience": 0, "against": "source"} | options), apply=True)
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ENGINES, "replacing", "collapsing")
 def test_a_constant_column_is_repaired(client: Client, database: str, engine: str) -> None:
     it = with_third(client, database, engine, EVENTS, add=(("w", "'eu'"),))
@@ -159,6 +160,7 @@ def source_of(case: str, *texts: str) -> Typed:
     return Typed(kinds, [(str(i), "a", text) for i, text in enumerate(texts, start=1)])
 
 
+@pytest.mark.sampled(1)
 @each_of("case", TYPES, "boolean", "date")
 def test_a_masked_column_of_another_type_is_compared_and_repaired(client: Client, database: str, case: str) -> None:
     it, subject, mask = with_mask(client, database, case)
@@ -236,6 +238,7 @@ def stated(i: int, v: str, w: str, pos: int) -> Event:
     return mysql("c", key(i), None, {"id": i, "v": v, "w": w}, pos)
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", [*ENGINES, "append"], "replacing", "collapsing")
 def test_a_row_keeps_what_the_source_cannot_give(client: Client, database: str, engine: str) -> None:
     """A row that the table lacks is left alone: its other column is not known."""
@@ -256,6 +259,7 @@ def test_a_row_that_may_move_is_left_alone_if_the_source_does_not_give_all_of_it
     assert rows(it) == [(1, "a", "one"), (2, "b", "two")]
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", [*ENGINES, "append"], "collapsing")
 @pytest.mark.parametrize("against", ["source", "topic"])
 def test_a_row_that_meets_the_condition_on_one_side_differs(
@@ -297,6 +301,7 @@ def test_a_condition_on_a_column_that_the_source_cannot_give_is_refused(client: 
         pass
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("policy", "options", "lacking"),
     [
@@ -332,6 +337,7 @@ def test_a_column_whose_name_avro_does_not_allow_is_not_lacking(client: Client, 
         assert (found.report.lacking, found.report.left_out) == ((), ("w_x",))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("default", "causes"), [(7, ["column n: the table has the column's default"]), (8, []), (None, [])]
 )

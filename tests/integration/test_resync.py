@@ -142,6 +142,7 @@ def test_a_table_is_filled_anew_behind_its_running_stream(client: Client, databa
     assert it.left_over() == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("against", ["source", "topic"])
 def test_a_run_that_is_to_stop_leaves_nothing(
     client: Client, database: str, against: Literal["source", "topic"]
@@ -169,6 +170,7 @@ def test_a_stream_that_is_far_behind_is_left_alone(client: Client, database: str
     assert it.left_over() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", chosen("append"))
 def test_without_a_job_the_ledger_goes_along(client: Client, database: str, engine: str) -> None:
     it = case(client, database, engine, 0.4)
@@ -198,6 +200,7 @@ def filled_on_the_way(client: Client, database: str, engine: str) -> Case:
     return it
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", chosen("replacing", "collapsing"))
 def test_the_topic_judges_what_has_changed_since_the_table_was_filled(
     client: Client, database: str, engine: str
@@ -249,6 +252,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "against", "share"),
     [
@@ -292,6 +296,7 @@ def test_a_dry_run_says_how_many_rows_and_writes_nothing(client: Client, databas
     assert it.left_over() == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -355,6 +360,7 @@ class Ending(MemoryLedger):
         raise Killed
 
 
+@pytest.mark.long
 def test_a_first_load_that_was_killed_before_the_ledger_knew_is_ended_by_the_next(
     client: Client, database: str
 ) -> None:

@@ -149,6 +149,7 @@ def order_in(said: list[str]) -> list[str]:
     return [e for text in said if text.startswith("ORDER BY") for e in text.partition("-> (")[2][:-1].split(", ")]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("engine", "choices", "said"),
     [
@@ -228,6 +229,7 @@ def test_a_job_of_the_former_file_would_fill_other_columns(client: Client, datab
     assert "Stop the job" in str(caught.value.hint)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("engine", "choices", "said"),
     [
@@ -247,6 +249,7 @@ def test_a_shape_in_which_rows_would_be_lost_is_refused_and_leaves_nothing(
     goes_on(it)
 
 
+@pytest.mark.long
 def test_a_key_that_may_be_null_is_made_where_the_file_accepts_it(client: Client, database: str) -> None:
     it = hand(client, database, "replacing", EVENTS[:4])
     (described,) = client.rows(f"SHOW CREATE TABLE {database}.t")
@@ -273,6 +276,7 @@ def test_a_renamed_column_of_order_by_is_stated_under_its_new_name(client: Clien
     assert "init.order_by" in str(caught.value.hint)
 
 
+@pytest.mark.long
 def test_a_new_table_has_the_settings_that_the_file_states(client: Client, database: str) -> None:
     it = hand(client, database, "replacing", EVENTS[:4])
     engine = f"{OWN['replacing'][0]} ORDER BY id {WINDOW}"  # without allow_nullable_key
@@ -288,6 +292,7 @@ def test_a_new_table_has_the_settings_that_the_file_states(client: Client, datab
     goes_on(it)
 
 
+@pytest.mark.long
 def test_versions_under_another_name_keep_their_engine(client: Client, database: str) -> None:
     kind = ("ReplacingMergeTree(ver, gone)", "ver UInt128, gone UInt8")
     it = made(client, database, kind, policy_of(), [EVENTS[:4]])
@@ -317,6 +322,7 @@ def test_rows_that_were_lost_or_planted_are_counted_before_the_exchange(client: 
     assert done.as_json()["compared"] == {"gone": 1, "came": 1, "changed": 1}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("engine", "step"),
     some(
@@ -417,6 +423,7 @@ def test_what_a_killed_run_left_is_named_and_dropped(client: Client, database: s
     assert client.rows(f"SHOW TABLES FROM {database}") == [{"name": "t"}]
 
 
+@pytest.mark.long
 def test_a_table_is_not_replaced_if_it_feeds_a_view_that_the_user_may_not_see(tmp_path: Path) -> None:
     limited = Limited(tmp_path)
     limited.clickhouse.start()

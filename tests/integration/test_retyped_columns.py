@@ -100,6 +100,7 @@ def shown(client: Client, database: str) -> dict[int, str]:
     return {r["id"]: r["s"] for r in client.rows(f"SELECT id, toString(x) AS s FROM {database}.t_current ORDER BY id")}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("case", "evolve"), each_value(STOPS, ["fail", "ignore", "add_columns"]))
 def test_a_type_that_the_column_is_not_for_stops_before_a_value_is_stored(
     client: Client, database: str, evolve: str, case: str
@@ -114,6 +115,7 @@ def test_a_type_that_the_column_is_not_for_stops_before_a_value_is_stored(
     assert not feed.letters_of.count()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("case", "evolve"), each_value(GOES_ON, ["fail", "ignore", "add_columns"]))
 def test_a_type_whose_values_the_column_holds_goes_on(client: Client, database: str, evolve: str, case: str) -> None:
     before, old, after, new, text = GOES_ON[case]
@@ -122,6 +124,7 @@ def test_a_type_whose_values_the_column_holds_goes_on(client: Client, database: 
     assert (shown(client, database)[1], feed.letters_of.count()) == (text, {})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("evolve", ["fail", "ignore", "add_columns"])
 @pytest.mark.parametrize("case", GROWS)
 def test_finer_values_are_stored_whole_or_not_at_all(client: Client, database: str, evolve: str, case: str) -> None:

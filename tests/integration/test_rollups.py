@@ -103,6 +103,7 @@ def test_groups_that_differ_are_named_and_filled_by_a_repair(client: Client, dat
     assert report_of(client, database, feed).equal
 
 
+@pytest.mark.long
 def test_resync_and_repair_leave_rollups_of_the_new_rows(client: Client, database: str) -> None:
     feed = fed(client, database)
     it = Case(client, database, feed)
@@ -119,6 +120,7 @@ def test_resync_and_repair_leave_rollups_of_the_new_rows(client: Client, databas
     assert it.rows("SELECT count() FROM {}_current WHERE id > 800000000") == [(0,)]
 
 
+@pytest.mark.long
 def test_a_rollup_that_is_new_or_changed_is_filled_when_the_stream_opens(client: Client, database: str) -> None:
     feed = fed(client, database, "collapsing", BY_K)
     feed.runner.stop()
@@ -132,6 +134,7 @@ def test_a_rollup_that_is_new_or_changed_is_filled_when_the_stream_opens(client:
     assert wrong(client, database) == []
 
 
+@pytest.mark.long
 def test_a_rollup_that_was_taken_out_for_a_while_is_filled_again(client: Client, database: str) -> None:
     feed = fed(client, database)
     feed.runner.stop()
@@ -144,6 +147,7 @@ def test_a_rollup_that_was_taken_out_for_a_while_is_filled_again(client: Client,
     assert wrong(client, database) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("released", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_rollup_beside_a_restored_table_and_ledger_is_filled_again(
     client: Client, database: str, released: bool
@@ -164,6 +168,7 @@ def test_a_rollup_beside_a_restored_table_and_ledger_is_filled_again(
     assert wrong(client, database) == []
 
 
+@pytest.mark.long
 def test_a_rollup_is_not_filled_again_behind_a_job_that_has_ended_well(client: Client, database: str) -> None:
     feed = fed(client, database)
     feed.run()

@@ -45,6 +45,7 @@ def unreadable(client: Client, database: str, engine: str, last: Event) -> Hand:
     return it
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("engine", "last"), each_value(["replacing", "sign"], sorted(LAST)))
 def test_a_row_whose_move_is_a_dead_letter_leaves_its_place_with_the_next_change(
     client: Client, database: str, engine: str, last: str
@@ -64,6 +65,7 @@ def test_the_letter_may_be_in_the_chunk_of_the_next_change(client: Client, datab
     assert it.view() == []
 
 
+@pytest.mark.sampled(1)
 @each_engine
 @pytest.mark.parametrize("after", [1, 2])
 def test_no_place_keeps_a_row_that_has_left_it(make: Make, engine: str, after: int) -> None:
@@ -96,6 +98,7 @@ BY_KEY = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("engine", "place", "events"), each_value(ENGINES, PLACES, [WHOLE, BY_KEY]))
 def test_a_later_update_and_delete_reach_the_row(make: Make, engine: str, place: str, events: list[object]) -> None:
     fed = make(engine, more=A_MONTH_AGO, **PLACES[place])
@@ -131,6 +134,7 @@ def test_a_table_that_is_partitioned_by_one_is_refused_if_it_collapses(make: Mak
 LENGTH = "length(ifNull(v, ''))"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("engine", "kind", "layout"),
     each_value(
@@ -154,6 +158,7 @@ def test_a_row_leaves_a_place_that_is_computed_from_its_values(
     assert [found[:2] for found in fed.view()] == live
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("order", "tail"),
     [

@@ -225,6 +225,7 @@ def test_a_damaged_insert_inserts_nothing(client: Client, table: str) -> None:
     assert client.command(f"SELECT count() FROM {table}") == 0
 
 
+@pytest.mark.long
 def test_a_failure_after_the_first_megabytes_reaches_the_client(client: Client) -> None:
     text = "SELECT number, throwIf(number = 5e6) FROM numbers(6000000) SETTINGS max_block_size = 9000, max_threads = 1"
     with client.query_rows_stream(text) as rows, pytest.raises(DatabaseError, match="is non-zero"):

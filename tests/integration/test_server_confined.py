@@ -152,6 +152,7 @@ def test_faulty_policies_are_refused_and_change_nothing(client: Client) -> None:
     assert live(client) == [2]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_policies_and_rows_survive_a_restart(endpoint: EmbeddedClickHouse, client: Client, end: str) -> None:
     client.command("CREATE ROW POLICY p ON shop.t USING sign != -1 TO ALL")
@@ -189,6 +190,7 @@ def test_queries_and_inserts_go_on_while_policies_change(endpoint: EmbeddedClick
     assert client.command("SELECT count() FROM shop.log") == sum(inserted)
 
 
+@pytest.mark.long
 def test_a_policy_file_of_another_version_is_named(tmp_path: Path) -> None:
     with EmbeddedClickHouse(tmp_path) as endpoint:
         policies = endpoint.path / "ch_sink" / "row_policies.json"

@@ -133,6 +133,7 @@ def test_a_settings_clause_may_stand_anywhere(clickhouse: EmbeddedClickHouse) ->
         assert ask(clickhouse, text).body == b"3\n", text
 
 
+@pytest.mark.long
 def test_large_bodies_are_taken_in_chunks(clickhouse: EmbeddedClickHouse, table: str) -> None:
     def rows() -> Iterator[bytes]:
         for start in range(0, 2_000_000, 10_000):

@@ -51,6 +51,7 @@ def test_a_second_process_is_told_who_owns_the_directory(endpoint: EmbeddedClick
         EmbeddedClickHouse(endpoint.path).start()
 
 
+@pytest.mark.long
 def test_a_taken_port_and_an_impossible_directory_are_usage_errors(
     endpoint: EmbeddedClickHouse, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_without_chdb_the_error_names_the_extra(tmp_path: Path) -> None:
     assert "pip install 'ch-sink[embedded]'" in done.stderr
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly_and_everything_is_kept(endpoint: EmbeddedClickHouse, how: signal.Signals) -> None:
     client = connect(endpoint)

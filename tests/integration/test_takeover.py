@@ -60,6 +60,7 @@ def right(made: Takeover) -> None:
         assert made.unpaired() == 0
 
 
+@pytest.mark.sampled(1)
 @each_point
 def test_a_second_job_takes_over_in_mid_batch(make: Make, engine: str, nth: int, after: bool) -> None:
     made = make(engine)
@@ -77,6 +78,7 @@ def test_a_second_job_takes_over_in_mid_batch(make: Make, engine: str, nth: int,
     second.stop()
 
 
+@pytest.mark.sampled(1)
 @each_point
 def test_a_task_that_spark_runs_again_while_the_first_execution_is_frozen(
     make: Make, engine: str, nth: int, after: bool
@@ -107,6 +109,7 @@ class FreezingPending:
         self.inner.put(*given, **named)
 
 
+@pytest.mark.sampled(1)
 @each_of("engine", ["collapsing", "versioned", "append"], "collapsing", "append")
 def test_a_change_that_a_frozen_job_lets_wait_after_it_was_applied_is_not_applied_again(
     client: Client, database: str, own_tables: str, engine: str

@@ -103,6 +103,7 @@ def test_init_says_why_a_history_has_no_views_at_a_time(client: Client, database
 each_kind = pytest.mark.parametrize("kind", ["DateTime", "DateTime('UTC')", "DateTime64(3)"])
 
 
+@pytest.mark.sampled(4)
 @each_kind
 @pytest.mark.parametrize(
     "clause", ["PARTITION BY p ORDER BY id", "ORDER BY (p, id)", "PARTITION BY toDate(ver) ORDER BY id"]
@@ -166,6 +167,7 @@ def table(client: Client, database: str, columns: str, events: list[Event], **po
     return it
 
 
+@pytest.mark.sampled(1)
 @each_of("kind", KINDS, *KINDS)
 def test_a_value_that_is_an_hour_off_is_found(client: Client, database: str, kind: str) -> None:
     sent = [SUMMER] if kind.startswith("Array") else SUMMER

@@ -169,6 +169,7 @@ def test_trap_more_inserts_than_the_window_holds(make: Make) -> None:
     assert fed.query("SELECT count() FROM {t}") == [(10,)]
 
 
+@pytest.mark.sampled(1)
 @each_engine
 def test_trap_a_second_attempt_behind_a_window_that_is_too_small(make: Make, engine: str) -> None:
     """Current-state engines do not rest on tokens alone: versions win or lose, signs are reconciled."""

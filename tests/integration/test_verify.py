@@ -46,6 +46,7 @@ def report_of(subject: Subject, options: Options = Options()) -> Report:  # noqa
         return found.report
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("stream", "table"), some(CASES, SHORT))
 def test_recorded_streams_are_equal(client: Client, database: str, stream: str, table: str) -> None:
     report = report_of(recorded_subject(client, database, stream, table))
@@ -202,6 +203,7 @@ def test_rows_that_change_meanwhile_are_no_difference(client: Client, database: 
     assert report_of(behind, Options(patience=0)).extra == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "source"),
     some(product(("replacing", "append", "versioned-collapsing"), ("mariadb", "postgres")), [("replacing", "mariadb")]),
@@ -222,6 +224,7 @@ def test_changes_after_a_repair_win(client: Client, database: str, engine: str, 
     assert equal(client, database, f"{source}-busy", source, "acct") == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stream", ["mariadb-json_schema", "postgres-json_schema"])
 def test_rows_without_a_key_are_counted(client: Client, database: str, stream: str) -> None:
     table = "nopk"
@@ -365,6 +368,7 @@ def source_report(wanted: Subject) -> Report:
         return found.report
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("stream", "table"), some(WITH_TYPES, one_encoding_each(WITH_TYPES)))
 def test_what_is_read_equals_what_was_streamed(client: Client, database: str, stream: str, table: str) -> None:
     if (stream.split("-")[0], table) == ("mariadb", "oddkey"):

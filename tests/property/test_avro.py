@@ -130,7 +130,7 @@ def _read(node: Node, datums: list[bytes], want: Want | None = None) -> tuple[li
         return None, [], error.places
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_schema_and_any_bytes_are_read_as_fastavro_reads_them(data: st.DataObject) -> None:
     schema = data.draw(schemas(3))
@@ -160,7 +160,7 @@ def test_every_recorded_datum_is_read_as_fastavro_reads_it() -> None:
             agrees_with_the_peer(registry_schemas(db)[schema_id]["schema"], datums)
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(k for k, v in RECORDED.items() if v)), st.data())
 def test_recorded_datums_with_changed_bytes_are_read_as_fastavro_reads_them(
     which: tuple[str, int], data: st.DataObject
@@ -182,7 +182,7 @@ CHUNKS = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(range(len(CHUNKS))), st.data())
 def test_a_chunk_equals_each_of_its_records_alone(which: int, data: st.DataObject) -> None:
     stream, records = CHUNKS[which]

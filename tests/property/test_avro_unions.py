@@ -74,7 +74,7 @@ def values(schema: Any, depth: int = 3) -> st.SearchStrategy[Any]:
     }[kind]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_values_are_read_with_their_type_and_their_neighbours_in_place(data: st.DataObject) -> None:
     """Each type of the union for itself, as a column between two others."""
@@ -94,7 +94,7 @@ def test_values_are_read_with_their_type_and_their_neighbours_in_place(data: st.
     assert [f.name for f in declared.fields] == ["a", "u", "b"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_bytes_that_are_cut_or_changed_leave_their_neighbours_alone(data: st.DataObject) -> None:
     node = parse(json.dumps(TREE))

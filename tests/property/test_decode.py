@@ -195,7 +195,7 @@ _NUMBER_AND_MORE = created(**_EMPTY | {"price": 0, "extra": None})
 _TWO_FAULTS = created(**_EMPTY | {"price": "not base64!"}).replace(b'"op": "c"', b'"op": "z"')
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @example([(_SMALL_OUT_OF_RANGE, b'{"id":1}'), (_WITHOUT_ID, b'{"id":1}')], "fail")
 @example([(_WITHOUT_ID, b'{"id":1}'), (_NUMBER, b'{"id":1}')], "fail")
 @example([(_NUMBER, b'{"id":1}'), (_LIST, b'{"id":1}')], "fail")
@@ -249,7 +249,7 @@ RECORDED = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(range(len(RECORDED))), st.data())
 def test_corrupt_recorded_records_leave_their_neighbours_alone(which: int, data: st.DataObject) -> None:
     records = RECORDED[which]

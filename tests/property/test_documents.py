@@ -35,10 +35,11 @@ def delivered(events: list[Event], rng: random.Random, repeats: int) -> list[Eve
     return out
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["replacing", "sign", "collapsing", "versioned", "append"])
 @pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in (5, 10, 15))])
 def test_the_table_equals_the_collection(engine: str, first: int) -> None:
-    for seed in range(first, first + 5):
+    for seed in range(first, first + 3):
         keys = ("plain", "typed")[seed % 2]
         collection, dialect = draw_collection(seed, typed=keys == "typed")
         rng = random.Random(seed)
@@ -48,6 +49,7 @@ def test_the_table_equals_the_collection(engine: str, first: int) -> None:
         assert documents(run) == truth(collection), f"seed {seed}"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "engine", some([("replacing",), ("sign",), ("collapsing",), ("versioned",)], [("sign",), ("collapsing",)])
 )
@@ -60,6 +62,7 @@ def test_after_kills_and_second_attempts(engine: str) -> None:
         assert documents(run) == truth(collection), f"seed {seed}"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["replacing", "collapsing", "append"])
 def test_after_stretches_that_the_connector_sends_twice(engine: str) -> None:
     for seed in SEEDS:

@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(st.integers(0, 10**9), st.booleans(), st.sampled_from(sorted(ENGINES)))
 def test_any_history_cut_and_second_attempt(seed: int, schemas: bool, engine: str) -> None:
     rng = random.Random(seed)

@@ -46,11 +46,13 @@ def wrong_in(chosen: Iterable[Script]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", SCRIPTED)
 def test_tables_equal_their_source(engine: str) -> None:
     assert wrong_in(script for script in scripts(1, 5, 3) if script.case.engine == engine) == {}
 
 
+@pytest.mark.long
 def test_changes_that_share_inserts_are_there_once() -> None:
     """Of append tables, in six partitions."""
     cases = [Case(seed, "append", "wide") for seed in range(1, 25)]
@@ -76,6 +78,7 @@ def test_a_history_is_stored_once_beside_a_ledger_of_an_earlier_time() -> None:
     assert stopped
 
 
+@pytest.mark.long
 def test_swapped_keys_are_right() -> None:
     assert wrong_in(scripts(7100, 6, 1, SWAPS)) == {}
 
@@ -97,6 +100,7 @@ def test_thousands_of_scripts_with_swaps_and_rollups() -> None:
     assert wrong_in(islice(scripts(3 * 10**6, count, 10), count)) == {}
 
 
+@pytest.mark.long
 def test_a_ledger_that_keeps_almost_nothing_is_enough() -> None:
     folded = 0
     for script in scripts(7100, 6, 1):
@@ -106,6 +110,7 @@ def test_a_ledger_that_keeps_almost_nothing_is_enough() -> None:
     assert folded > 10
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("text", [line for line in FOUND if not line.startswith("#")])
 def test_scripts_that_found_something(text: str) -> None:
     assert faults_of_script(Script.parse(text)) == []

@@ -56,6 +56,7 @@ def answers(table: EngineTable, case: Case) -> list[str]:
     return wrong
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "case",
     [*CASES, *(pytest.param(c, marks=pytest.mark.long) for c in MORE if c not in CASES)],
@@ -71,6 +72,7 @@ def test_the_engine_answers_with_the_sources_rows(client: Client, database: str,
     assert answers(table, case) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", CURRENT)
 def test_the_view_is_right_under_a_row_policy(client: Client, database: str, own_tables: str, engine: str) -> None:
     case = Case(540, engine)

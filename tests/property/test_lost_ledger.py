@@ -63,13 +63,15 @@ def _plain(row: dict[str, object]) -> dict[str, object]:
     return {n: v.decode() if isinstance(v, bytes) else v for n, v in row.items()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("knobs", "engine"), each_value(KNOBS, ENGINES))
 def test_a_lost_ledger_loses_no_row(engine: str, knobs: str) -> None:
-    found = {seed: faults(seed, engine, knobs) for seed in range(7200, 7204)}
+    found = {seed: faults(seed, engine, knobs) for seed in range(7200, 7202)}
     assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("knobs", "engine"), each_value(KNOBS, ENGINES))
 def test_a_stream_goes_on_above_another_that_has_written_its_table(engine: str, knobs: str) -> None:
-    found = {seed: faults_of_two(seed, engine, knobs) for seed in range(7200, 7204)}
+    found = {seed: faults_of_two(seed, engine, knobs) for seed in range(7200, 7202)}
     assert {seed: wrong[0] for seed, wrong in found.items() if wrong} == {}

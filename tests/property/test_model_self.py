@@ -35,6 +35,7 @@ def sample(knobs: Knobs = ORDINARY) -> tuple[History, ...]:
     return tuple(draw_history(seed, knobs=knobs) for seed in range(200))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("knobs", [ORDINARY, ADVERSE], ids=["ordinary", "adverse"])
 def test_a_consumer_in_sending_order_reaches_the_truth(knobs: Knobs) -> None:
     for seed, history in enumerate(sample(knobs)):
@@ -45,6 +46,7 @@ UNTRUNCATED = replace(ADVERSE, truncate="none")
 COMPRESSED = Knobs(compressed=True, redelivery=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "knobs",
     [
@@ -69,6 +71,7 @@ def test_a_consumer_of_any_cut_and_interleaving_reaches_the_truth(knobs: Knobs) 
         assert counts[name] >= 2, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("connector", BY_NAME)
 def test_connectors_drawn_by_name_tell_the_truth(connector: ConnectorName) -> None:
     """To a consumer in the order of sending; and, where positions order, to one of any cut and interleaving."""
@@ -85,7 +88,7 @@ def test_connectors_drawn_by_name_tell_the_truth(connector: ConnectorName) -> No
 
 
 @given(histories(knobs=Knobs(operations=(3, 25))))
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_drawn_histories_reach_the_truth(history: History) -> None:
     assert replay(history) == current_rows(history)
 
@@ -97,6 +100,7 @@ def test_the_log_of_a_table_without_a_key_adds_up_to_the_truth() -> None:
             assert folded_log(history) == current_rows(history), f"seed {seed}"
 
 
+@pytest.mark.long
 def test_the_log_has_each_change_once() -> None:
     for history in sample():
         places = [(entry.partition, entry.offset) for entry in change_log(history)]
@@ -174,6 +178,7 @@ def commit_position(source: dict[str, Any]) -> tuple[int, ...]:
     return () if first is None else (int(first),)
 
 
+@pytest.mark.long
 def test_every_hard_case_is_drawn_often() -> None:
     found: Counter[str] = Counter()
     for history in sample():
@@ -216,6 +221,7 @@ def test_every_hard_case_is_drawn_often() -> None:
     assert {name: found[name] for name, least in wanted.items() if found[name] < least} == {}
 
 
+@pytest.mark.long
 def test_rare_cases_are_drawn_on_request() -> None:
     found: Counter[str] = Counter()
     for history in sample(ADVERSE):
@@ -224,6 +230,7 @@ def test_rare_cases_are_drawn_on_request() -> None:
         assert found[name] >= 4, name
 
 
+@pytest.mark.long
 def test_every_connector_and_layout_is_drawn() -> None:
     drawn = sample()
     assert {h.connector for h in drawn} == set(CONNECTORS)
@@ -233,6 +240,7 @@ def test_every_connector_and_layout_is_drawn() -> None:
     assert {len(h.records) for h in drawn} == {1, 2, 3}
 
 
+@pytest.mark.long
 def test_one_seed_gives_one_history_and_one_plan() -> None:
     for seed in range(40):
         first, second = draw_history(seed), draw_history(seed)
@@ -242,6 +250,7 @@ def test_one_seed_gives_one_history_and_one_plan() -> None:
     assert draw_history(1).records != draw_history(2).records
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("knobs", "absent"),
     [
@@ -295,7 +304,7 @@ def test_plans_cover_each_partition_once_in_order(aligned: bool) -> None:
 
 
 @given(runs(knobs=Knobs(operations=(3, 10))))
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_runs_are_drawn_by_hypothesis(run: tuple[History, list[Any]]) -> None:
     history, plan = run
     records = sum(len(part) for part in history.records.values())

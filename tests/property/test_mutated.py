@@ -190,9 +190,9 @@ def run(count: int, seed: int) -> Iterator[Tally]:
 
 
 def test_a_few_thousand_mutated_records() -> None:
-    *_, tally = run(1_500, 1)
-    assert tally.kinds["events"] > 250
-    assert tally.kinds["dead letters"] > 1_000
+    *_, tally = run(500, 1)
+    assert tally.kinds["events"] > 80
+    assert tally.kinds["dead letters"] > 330
     stopped = sum(n for kind, n in tally.kinds.items() if kind.startswith("stopped"))
     assert stopped < tally.mutated / 20, tally.kinds
 

@@ -201,6 +201,7 @@ def recorded(stream: str, table: str, **choices: Any) -> Iterator[Stream]:
             yield Stream(records, made, policy, registry(stream))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("stream", "table"), some(RECORDED, RECORDED[::2]))
 def test_recorded_streams(stream: str, table: str) -> None:
     rng = random.Random(f"{stream}{table}")
@@ -209,6 +210,7 @@ def test_recorded_streams(stream: str, table: str) -> None:
             assert differences(found, cuts_of(rng, len(found.records))) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stream", [f"{d}-{e}" for d in ("mariadb", "postgres") for e in ("json_schema", "avro")])
 def test_up_to_a_new_column(stream: str) -> None:
     """A later attempt cuts the chunk where the first one met the column, and plans the same."""
@@ -238,9 +240,10 @@ def test_drawn_envelopes() -> None:
         assert differences(Stream(records, table, POLICY), cuts_of(random.Random(case.seed), len(records))) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", ["tombstone", "tombstone headers", "rewrite", "rewrite fields", "none kept"])
 def test_drawn_flattened_rows(mode: str) -> None:
-    for seed in range(6):
+    for seed in range(2):
         rng = random.Random(seed)
         connector: Any = rng.choice(sorted(POSITIONS))
         history = draw_history(rng, connector=connector, layout=rng.choice(KEYED), knobs=KNOBS)
@@ -252,7 +255,7 @@ def test_drawn_flattened_rows(mode: str) -> None:
 
 def test_drawn_documents() -> None:
     columns = (Column("_id", "String"), Column("document", "String"), Column("v", "Nullable(Int64)"))
-    for seed in range(8):
+    for seed in range(3):
         collection, dialect = draw_collection(seed)
         events = collection.events(dialect)
         keys = [None if e.key is None else json.dumps(e.key).encode() for e in events]
@@ -356,7 +359,7 @@ def of_all_forms(rows: list[tuple[Any, Any, Any]], policy: Any) -> Stream:
 FLAT, MARKED = dumped(ROWS[0]), dumped(ROWS[0] | {"__deleted": "false"})
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @example([(b'{"id":1}', FLAT, None), (b'{"id":1}', None, None)], [1], POLICY)
 @example([(b'{"id":1}', MARKED, None), (b'{"id":1}', FLAT, None), (b'{"id":1}', None, None)], [1, 2], POLICY)
 @given(records_of_all_forms, st.lists(st.integers(1, 13), max_size=5), policies)
@@ -364,6 +367,7 @@ def test_records_of_all_forms(rows: list[tuple[Any, Any, Any]], cuts: list[int],
     assert differences(of_all_forms(rows, policy), cuts) == []
 
 
+@pytest.mark.long
 def test_in_another_process() -> None:
     rng = random.Random(7)
     rows = [(rng.choice(KEYS[:12]), rng.choice(VALUES), rng.choice(HEADERS)) for _ in range(60)]

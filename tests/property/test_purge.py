@@ -134,6 +134,7 @@ def broken_off_after_one() -> Callable[..., None]:
     return delete
 
 
+@pytest.mark.long
 def test_what_may_still_store_older_changes_refuses_a_purge(
     client: Client, own_tables: str, whole: tuple[EngineRun, Case]
 ) -> None:
@@ -156,6 +157,7 @@ def test_what_may_still_store_older_changes_refuses_a_purge(
     assert purge(run, client, own_tables, case, apply=False).rows > 0
 
 
+@pytest.mark.long
 def test_a_stream_that_opens_again_finds_the_table_whole(
     client: Client, own_tables: str, whole: tuple[EngineRun, Case]
 ) -> None:

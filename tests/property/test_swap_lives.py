@@ -101,9 +101,10 @@ def lived(seed: int, engine: str, met: Counter[str] | None = None, version: str 
     return "" if fed.view() == source.rows else f"{fed.view()} instead of {source.rows}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("engine", "version"), each_value(ENGINES, ["UInt128", "UInt64"]))
 def test_the_table_equals_its_source(engine: str, version: str) -> None:
-    found = {seed: lived(seed, engine, version=version) for seed in range(SEEDS // 2, SEEDS)}
+    found = {seed: lived(seed, engine, version=version) for seed in range(SEEDS // 2, SEEDS // 2 + 3)}
     assert {seed: wrong for seed, wrong in found.items() if wrong} == {}
 
 
@@ -115,6 +116,7 @@ def test_the_table_equals_its_source_two_thousand_times(engine: str, version: st
     assert {seed: wrong for seed, wrong in found.items() if wrong} == {}
 
 
+@pytest.mark.long
 def test_swaps_are_open_while_lives_end() -> None:
     met: Counter[str] = Counter()
     for seed in range(SEEDS // 2):
@@ -122,6 +124,7 @@ def test_swaps_are_open_while_lives_end() -> None:
     assert min(met["waiting"], met["swap"]) > 2
 
 
+@pytest.mark.long
 def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the entries of open swaps rows vanish."""
     monkeypatch.setattr(WaitingChanges, "with_open_swaps", lambda self, state, offset: state)

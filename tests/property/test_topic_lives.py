@@ -122,6 +122,7 @@ def lived(seed: int, engine: str, met: Counter[str] | None = None) -> str:
     return "" if fed.view() == source.rows else f"{fed.view()} instead of {source.rows}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_table_equals_its_source(engine: str) -> None:
     found = {seed: lived(seed, engine) for seed in range(SEEDS)}
@@ -172,6 +173,7 @@ def truncated(seed: int, engine: str) -> str:
     return "" if fed.view() == rows else f"{fed.view()} instead of {rows}"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "append"])
 def test_a_truncate_deletes_no_rows_of_another_source(engine: str) -> None:
     found = {seed: truncated(seed, engine) for seed in range(SEEDS)}

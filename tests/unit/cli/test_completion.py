@@ -35,6 +35,7 @@ def needs(shell: str) -> None:
         pytest.skip(f"{shell} is not installed")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_has_a_script_for_the_program_s_name(
     shell: str, environment: dict[str, str], tmp_path: Path
@@ -44,6 +45,7 @@ def test_every_shell_has_a_script_for_the_program_s_name(
     assert " ch_sink" in text
 
 
+@pytest.mark.long
 def test_bash_completes(environment: dict[str, str], tmp_path: Path) -> None:
     needs("bash")
     code = f"""

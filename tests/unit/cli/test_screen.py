@@ -85,6 +85,7 @@ def test_ctrl_c_is_told_below_the_table_and_a_second_one_leaves_the_terminal_in_
     assert "Traceback" not in terminal.text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_without_colour_it_redraws_just_the_same() -> None:
     terminal = Terminal([*SHOW, "2"], environ={"NO_COLOR": "1"})
@@ -94,6 +95,7 @@ def test_without_colour_it_redraws_just_the_same() -> None:
     assert "\x1b[1A" in terminal.raw
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_terminal_that_can_do_nothing_gets_lines() -> None:
     terminal = Terminal([*SHOW, "2"], environ={"TERM": "dumb"})

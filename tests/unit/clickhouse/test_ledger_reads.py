@@ -48,6 +48,7 @@ def rows_read(ledger: ClickHouseLedger, sql: str, **parameters: object) -> int:
     return sum(int(r["rows"]) for r in ledger.ask(f"EXPLAIN ESTIMATE {sql}", **parameters))
 
 
+@pytest.mark.long
 def test_a_claim_check_reads_the_claims_of_the_stream(ledger: ClickHouseLedger) -> None:
     assert rows_read(ledger, NEWEST_CLAIM) <= 2 * GRANULE
     ledger.claim("later")

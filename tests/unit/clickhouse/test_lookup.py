@@ -94,6 +94,7 @@ VALUES: list[tuple[str, list[str]]] = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fence", [None, Fenced()], ids=["plain", "fenced"])
 @pytest.mark.parametrize("engine", ["ReplacingMergeTree(ver)", "CollapsingMergeTree(sign)"])
 def test_looked_up_values_are_exact_when_inserted_again(
@@ -167,6 +168,7 @@ KEYS: list[tuple[str, list[str], str]] = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("kind", "wanted", "other"), KEYS, ids=[k for k, _, _ in KEYS])
 def test_keys_of_every_type_find_their_rows(
     client: Client, database: str, kind: str, wanted: list[str], other: str

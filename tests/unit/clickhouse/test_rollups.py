@@ -144,6 +144,7 @@ REFUSED = [
 CHOSEN = ColumnPolicy(exclude=("gone",), mask=(("secret", "sha256"),))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("made", "said"), REFUSED, ids=range(len(REFUSED)))
 def test_what_no_difference_could_undo_is_refused_by_name(
     client: Client, database: str, made: RollupChoice, said: str

@@ -56,6 +56,7 @@ def around(source: str, harmless: Sequence[str] = ()) -> list[str]:
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_request_that_reads_a_table_names_it(room: str) -> None:
     found = {

@@ -193,6 +193,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", [(), HOSTILE], ids=["server defaults", "settings that would cut blocks"])
 def test_two_million_rows_stay_one_part(clickhouse: EmbeddedClickHouse, table: TargetTable, profile: Any) -> None:

@@ -364,6 +364,7 @@ def test_patience_is_a_duration_or_unlimited(write, value):
     assert type(stream).from_task_json(stream.to_task_json()) == stream
 
 
+@pytest.mark.long
 def test_ten_thousand_topics_are_quickly_streams(write):
     path = write(JOB + "tables:\n  - match: '.*7'\n    evolve: ignore\n")
     topics = [f"shop.public.t{n}" for n in range(10_000)]

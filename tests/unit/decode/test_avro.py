@@ -270,6 +270,7 @@ ODD_LISTS: list[tuple[Any, Any]] = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("connector", SOURCES)
 def test_a_source_block_of_other_types_is_refused_or_read_and_its_neighbour_lands(connector: str) -> None:
     usual = {"string": "1", "long": 5, "int": 1}

@@ -334,6 +334,7 @@ def test_what_is_not_about_a_record_is_passed_on(error: Exception, monkeypatch: 
         decoder.decode(given, profile)
 
 
+@pytest.mark.long
 def test_a_defect_that_every_record_meets_is_in_the_log_once_with_its_place(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -95,6 +95,7 @@ def test_headers_mark_the_halves_of_a_key_change() -> None:
     assert batch.half.tolist() == [Half.DELETE, Half.CREATE, Half.NONE, Half.NONE]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("key", "expected"),
     [

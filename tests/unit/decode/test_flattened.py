@@ -300,6 +300,7 @@ def by_partition(recorded: list[Recorded]) -> list[list[Recorded]]:
     return [[r for r in recorded if r.partition == p] for p in sorted({r.partition for r in recorded})]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("where", "mode", "stream"),
     each_value(["fields", "headers"], ["tombstone", "rewrite", "rewrite-with-tombstone"], STREAMS),

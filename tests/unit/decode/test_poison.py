@@ -70,6 +70,7 @@ def expect_one_slow_chunk(taken: list[tuple[int, int]], usual: int) -> None:
     assert records <= 4 * CHUNK
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("poison", POISON)
 def test_json(poison: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values: list[bytes | None] = [as_json(n) for n in range(CHUNK * CHUNKS)]
@@ -89,6 +90,7 @@ def test_json(poison: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expect_one_slow_chunk(taken, taken[0][0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("poison", ["cut off", "too long", "text of no UTF-8", "unknown schema"])
 def test_avro(poison: str, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = next(t for t in topics(STREAM) if t.endswith(".kc"))

@@ -92,6 +92,7 @@ def views_of_silent_topic(client: Client, place: dict[str, str], recorded: tuple
     return " ".join(plan.notes)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("order", ["(v, id)", "(id, v)", "id", "tuple()"])
 def test_the_order_of_a_history_says_nothing_of_its_key(client: Client, database: str, order: str) -> None:
     client.command(f"CREATE TABLE {database}.t ({HISTORY}) ENGINE = MergeTree ORDER BY {order}")

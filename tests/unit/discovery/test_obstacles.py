@@ -142,6 +142,7 @@ def test_rows_with_an_object_of_that_form_are_no_cells() -> None:
     assert examine([part], "t", Policy()).obstacle is None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("stream", stream_names())
 def test_recorded_topics_are_served(stream: str) -> None:
     for topic in topics(stream):

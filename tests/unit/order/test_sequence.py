@@ -311,7 +311,7 @@ def model(stream):
     return out
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     stream=st.lists(st.tuples(st.integers(1, 8), st.integers(1, 3)), min_size=1, max_size=40),
     cuts=st.lists(st.integers(0, 40), max_size=4),

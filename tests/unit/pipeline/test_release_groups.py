@@ -29,6 +29,7 @@ def stream(engine: str) -> MemoryStream:
     return MemoryStream(document_table(COLUMNS, engine, "id"), ("id",), MemoryTopic("t", records), policy_of())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("point", ["after group", "after insert", "before release", "after release"])
 def test_a_kill_while_changes_are_released_stores_none_twice(engine: str, point: str) -> None:

@@ -49,6 +49,7 @@ def stream(layout: Layout) -> Stream:
     return out
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("engine", "partition_by"), each_value(KEYED, [None, "place"]))
 def test_the_table_equals_its_source(engine: str, partition_by: str | None) -> None:
     layout = Layout("l", TABLE, ("id",), partition_by)

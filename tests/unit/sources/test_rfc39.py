@@ -99,6 +99,7 @@ MYSQL_TRUTH = [row(1, "last", None, place=3), row(4, "four 1"), row(6, "n3", pla
 GTIDS = [None, "24bc7850-2c16-11e6-a073-0242ac110002:9", "24bc7850-2c16-11e6-a073-0242ac110002:tag:1", "0-22301-17"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("engine", "layout"), each_value(KEYED, [BY_KEY, BY_PLACE]))
 def test_postgres_bootstrap_and_changes_equal_the_table(engine: str, layout: Layout) -> None:
     stream = postgres_stream(layout)
@@ -106,6 +107,7 @@ def test_postgres_bootstrap_and_changes_equal_the_table(engine: str, layout: Lay
         assert faults_of(stream.history(POSTGRES_TRUTH, 1 + seed % 3), engine, seed) == [], seed
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("engine", "layout"), each_value(KEYED, [BY_KEY, BY_PLACE]))
 def test_mysql_bootstrap_and_changes_equal_the_table(engine: str, layout: Layout) -> None:
     for seed in SEEDS:
@@ -113,6 +115,7 @@ def test_mysql_bootstrap_and_changes_equal_the_table(engine: str, layout: Layout
         assert faults_of(stream.history(MYSQL_TRUTH, 1 + seed % 3), engine, seed) == [], seed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["replacing", "sign"])
 def test_an_update_that_comes_after_the_delete_of_a_higher_lsn_does_not_bring_the_row_back(engine: str) -> None:
     """Insert (LSN 1), delete (3), update (2), in any batches: a deleted row keeps its ordering value."""
@@ -123,6 +126,7 @@ def test_an_update_that_comes_after_the_delete_of_a_higher_lsn_does_not_bring_th
         assert faults_of(stream.history([], 2), engine, seed) == [], seed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["replacing", "sign"])
 def test_the_higher_position_wins_whichever_comes_first(engine: str) -> None:
     """PostgreSQL by LSN; MySQL by the file's number, then the position in it, not by text and not by ``pos`` alone."""

@@ -114,6 +114,7 @@ def test_databases_of_one_connector_have_positions_of_their_own(encoding: str) -
 SEEDS = range(3)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("engine", "layout", "encoding", "headers"),
     each_value(KEYED, [CUSTOMERS, BY_NAME], ["schema", "plain"], [True, False]),

@@ -33,6 +33,7 @@ from tests.support.event import chunk_of
 from tests.support.hand import PLACEHOLDER
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("engine", "layout"), each_value(KEYED, LAYOUTS))
 def test_snapshot_lobs_moves_and_key_changes_equal_the_table(engine: str, layout: Layout) -> None:
     orders = Orders(layout)
@@ -53,6 +54,7 @@ def test_snapshot_lobs_moves_and_key_changes_equal_the_table(engine: str, layout
         assert faults_of(orders.stream.history(truth, 1 + seed % 3), engine, seed) == [], seed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["replacing", "versioned"])
 def test_an_inserted_row_never_takes_the_lob_of_the_deleted_one_before(engine: str) -> None:
     """Without ``lob.enabled`` an insert has the placeholder: a dead letter, or null where that is chosen."""

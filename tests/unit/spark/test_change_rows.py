@@ -155,6 +155,7 @@ def drawn_feed(rng: random.Random) -> tuple[list[Change], dict[int, str | None]]
     return feed, rows
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("version", "late"), each_value(["UInt128", "UInt64"], [False, True]))
 def test_tables_equal_their_source_however_the_feed_is_cut(version: str, late: bool) -> None:
     for seed in range(6):
@@ -200,6 +201,7 @@ def drawn_partial_updates(rng: random.Random) -> tuple[list[Change], dict[int, s
     return feed, rows
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("chunk", "deaths"), [(2, 0.03), (50_000, 0.2)])
 def test_nulls_of_updates_keep_the_value_however_the_feed_is_cut(
     chunk: int, deaths: float, monkeypatch: pytest.MonkeyPatch

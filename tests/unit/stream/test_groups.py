@@ -210,6 +210,7 @@ def test_if_the_insert_fails_no_member_is_done_and_each_is_tried_again_alone() -
     assert fed.stored() == {0: 1, 1: 1, 2: 1}
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("engine", ["replacing", "collapsing", "append"])
 @pytest.mark.parametrize("point", ["before lookup", "before insert", "after insert", "before results"])
 @pytest.mark.parametrize("what", ["kill", "no answer", "twice", "second job", "second execution"])

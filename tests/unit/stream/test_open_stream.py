@@ -107,6 +107,7 @@ def test_a_view_is_left_alone_where_nothing_was_begun(client: Client, database: 
     assert shown(client, database) == ["id"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "altered",
     [
@@ -144,6 +145,7 @@ def test_a_view_that_fits_is_not_created_again(client: Client, database: str) ->
     assert len(before) > 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("former", [("v", "id"), ("v",), ()])
 def test_views_of_another_key_are_created_again_with_the_topics(
     client: Client, database: str, former: tuple[str, ...]

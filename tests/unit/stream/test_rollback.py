@@ -72,6 +72,7 @@ class Stream:
         table.put(kept)
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("version", ["UInt128", "UInt64"])
 @pytest.mark.parametrize("engine", [*REPLACING, "append"])
 @pytest.mark.parametrize("keep", [0, 4, 9])
@@ -134,6 +135,7 @@ def beside_an_older_ledger(first: int, *, keyed: bool = True) -> Stream:
     return stream
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("read", [3, None])
 @pytest.mark.parametrize("first", [2, 5, 9])
 @pytest.mark.parametrize("keyed", [True, False])

@@ -172,6 +172,7 @@ def test_nothing_waits_by_itself_until_many_streams_are_active() -> None:
     assert not Flush(0.0).waits(1, 0.0, active=2000)
 
 
+@pytest.mark.long
 def test_of_hundreds_of_streams_those_come_first_whose_last_batch_is_the_longest_ago() -> None:
     job = MemoryJob()
     names = [f"s{number:03}" for number in range(2 * TOGETHER + 10)]

@@ -22,6 +22,7 @@ KEY = Field("k'\"\\\n`", SourceType("int64", optional=False))
 ROW = RowSchema((KEY, *(Field(name, SourceType("string", default=name, has_default=True)) for name in NAMES)), (KEY,))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "choice"), each_value(NAMES, EngineChoice))
 def test_tables_views_and_policies(engine: Engine, name: str, choice: EngineChoice) -> None:
     roles = () if choice is EngineChoice.APPEND else (name, "other")

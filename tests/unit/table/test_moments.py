@@ -82,6 +82,7 @@ def drawn(draw: random.Random, keyed: bool) -> list[Change]:
     return out
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("keyed", [True, False])
 def test_each_moment_has_the_changes_whose_times_are_not_later(engine: Engine, keyed: bool, seed: int) -> None:

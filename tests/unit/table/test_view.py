@@ -78,6 +78,7 @@ class Sink:
         return Counter(row for row, _ in self.live.values())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("choice", "seed"), each_value(EngineChoice, range(3)))
 def test_the_view_shows_the_live_rows_whatever_partition_they_moved_to(
     engine: ClickHouse, choice: EngineChoice, seed: int

@@ -43,6 +43,7 @@ def begun(folder: Path, many: int) -> list[int]:
     return [int(path.name) for path in found]
 
 
+@pytest.mark.long
 def test_a_command_that_is_to_stop_does_not_wait_for_the_processes(tmp_path: Path) -> None:
     def check() -> None:
         if len(list(tmp_path.iterdir())) == 2:

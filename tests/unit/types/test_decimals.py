@@ -48,6 +48,7 @@ def test_decimals_from_bytes(values: list[int | None]) -> None:
 NUMBERS = st.from_regex(r"[+-]?[0-9]{0,45}(\.[0-9]{0,45})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 
 
+@pytest.mark.long
 @given(st.lists(st.none() | NUMBERS | st.sampled_from(["NaN", "", " 1", "1_0", "٣"]), max_size=4), st.data())
 def test_many_decimal_texts_are_read_as_each_alone_is(texts: list[str | None], data: st.DataObject) -> None:
     made = decimal_column(TEXT, data)

@@ -153,6 +153,7 @@ def result(made: Converter, values: Any) -> object:
     return repr(array.to_pylist()), str(done.array.type), done.array.null_count, done.clamped, unavailable
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("encoding", ["avro", "json"])
 @pytest.mark.parametrize("reaction", ["fail", "clamp", "null"])
 def test_an_array_gives_what_its_values_give(encoding: Encoding, reaction: Reaction) -> None:

@@ -193,6 +193,7 @@ def test_all_that_is_alive_is_set_aside_when_twice_as_many_streams_have_come(mon
     assert times == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 
 
+@pytest.mark.long
 def test_garbage_is_collected_first_and_later_garbage_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_stream, "cache_info", lambda: type("Info", (), {"misses": 1}))
     earlier = weakref.ref(Cycle())

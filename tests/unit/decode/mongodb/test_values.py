@@ -198,7 +198,7 @@ names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="$\0
 trees = st.recursive(leaves, lambda t: st.lists(t, max_size=3) | st.dictionaries(names, t, max_size=3), max_leaves=12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.dictionaries(names, trees, max_size=4), st.sampled_from(DIALECTS))
 def test_any_document_comes_through(document: dict[str, Any], dialect: Dialect) -> None:
     given_text = text(document, dialect)
