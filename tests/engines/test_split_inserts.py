@@ -46,6 +46,7 @@ def stored(client: Client, name: str) -> Counter[int]:
     return Counter({row["p"]: row["n"] for row in client.rows(f"SELECT p, count() AS n FROM {name} GROUP BY p")})
 
 
+@pytest.mark.sampled(4)
 @on_engines("25.8", "26.1", "26.3", "")
 @pytest.mark.parametrize(("first", "fence"), [(1, ""), (40, ""), (PARTITIONS, ""), (40, "1")])
 def test_parts_that_are_stored_are_left_alone_and_the_others_are_stored(

@@ -11,6 +11,7 @@ from tests.job.test_executor import CONFIG, tasks
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_tasks_run_without_a_spark_context(connect: Any) -> None:
     assert not hasattr(connect, "sparkContext")
     executor = SparkExecutor(connect, {"s": CONFIG})

@@ -59,6 +59,7 @@ def parts(shelf: Shelf) -> int:
     return int(found["n"])
 
 
+@pytest.mark.long
 @on_classic
 def test_small_ranges_of_a_hundred_partitions_are_one_insert(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config())
@@ -97,6 +98,7 @@ ENGINES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "ends"),
     some(product(ENGINES, ENDS), [("collapsing", (2, 5))]),
@@ -145,6 +147,7 @@ def test_truncates_and_new_columns_have_their_rounds(session: Any, shelf: Shelf)
     assert [r["note"] for r in notes] == [None, "a", "b"]
 
 
+@pytest.mark.long
 @on_classic
 def test_a_query_goes_on_without_its_checkpoint_and_with_other_splits(session: Any, shelf: Shelf) -> None:
     for n in range(6):
@@ -157,6 +160,7 @@ def test_a_query_goes_on_without_its_checkpoint_and_with_other_splits(session: A
     assert shelf.count() == len(shelf.rows()) == 120
 
 
+@pytest.mark.long
 @on_classic
 def test_two_queries_on_one_stream_are_refused(session: Any, shelf: Shelf) -> None:
     shelf.write({0: [change(n, n) for n in range(10)]})
@@ -173,6 +177,7 @@ def test_two_queries_on_one_stream_are_refused(session: Any, shelf: Shelf) -> No
     assert shelf.count() == 10
 
 
+@pytest.mark.long
 @on_classic
 def test_a_gap_above_the_ledger_is_data_loss(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config())
@@ -204,6 +209,7 @@ BAD = {
 """A column, what it holds instead (nothing: it is left out), and the error."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", BAD)
 def test_other_columns_are_refused_by_name(case: str, spark: Any, shelf: Shelf) -> None:
     column, instead, said = BAD[case]

@@ -51,6 +51,7 @@ def test_changes_are_applied_once_in_whatever_batches(session: Any, shelf: Shelf
     assert (shelf.count(), rows_of(session, shelf)) == (stored, recorded)
 
 
+@pytest.mark.long
 @on_classic
 def test_deletes_by_an_expression_and_columns_that_are_left_out(session: Any, shelf: Shelf) -> None:
     rows = [(1, "a", "x", 1), (2, "b", "x", 1), (1, None, "gone", 2)]
@@ -93,6 +94,7 @@ def test_two_keys_never_become_one(session: Any, shelf: Shelf) -> None:
     assert shelf.rows() == {7: "b"}
 
 
+@pytest.mark.long
 @on_classic
 def test_columns_have_any_name(session: Any, shelf: Shelf) -> None:
     place = f"{shelf.database}.orders"
@@ -123,6 +125,7 @@ def test_new_columns_reach_the_table(spark: Any, shelf: Shelf) -> None:
     assert [r["points"] for r in found] == [5, None]
 
 
+@pytest.mark.long
 def test_a_new_column_gets_the_type_of_the_dataframe_or_is_refused_by_name(spark: Any, shelf: Shelf) -> None:
     apply = changes(config(shelf, evolve="add_columns"), **DELTA)
     known = (1, "a", "insert", 1)
@@ -143,6 +146,7 @@ def test_a_new_column_gets_the_type_of_the_dataframe_or_is_refused_by_name(spark
     assert shelf.count() == 1
 
 
+@pytest.mark.long
 @needs_data_sources
 def test_times_without_a_zone_order_changes_in_any_session_zone_and_in_both_doors(spark: Any, shelf: Shelf) -> None:
     options = {"keys": "id", "sequence_by": "at", "except_column_list": "at"}
@@ -223,6 +227,7 @@ def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) 
     assert (shelf.count(), rows_of(session, shelf)) == (stored, recorded)
 
 
+@pytest.mark.sampled(1)
 @needs_data_sources
 @pytest.mark.parametrize(
     ("more", "said"),

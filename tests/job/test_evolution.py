@@ -33,6 +33,7 @@ def prepared(place: Place, source: str, **more: Any) -> Path:
     return place.config(topic, "ac", evolve="add_columns", **more)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
 def test_the_job_adds_the_columns_of_the_source(source: str, place: Place, spark: SparkSession) -> None:
     config = prepared(place, source)

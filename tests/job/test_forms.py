@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.spark, pyt
 STREAM = "postgres-json_schema-kc"
 
 
+@pytest.mark.long
 def test_documents_and_flattened_rows(place: Place, spark: SparkSession) -> None:
     collection, dialect = draw_collection(77, 70)
     documents, rows = fresh_topic("customers"), fresh_topic("kc")

@@ -56,6 +56,7 @@ def test_every_topic_of_a_stream_equals_its_source(stream: str, place: Place, sp
     assert [d for t in found for d in place.differences(source, stream, t)] == []
 
 
+@pytest.mark.long
 def test_many_runs_at_random_offsets_and_a_second_reading(place: Place, spark: SparkSession) -> None:
     stream, table = "postgres-json_plain", "kc"
     config, topic, records = prepared(place, stream, table, max_offsets_per_trigger=10)

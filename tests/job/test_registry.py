@@ -21,6 +21,7 @@ def server() -> Iterator[RegistryServer]:
         yield found
 
 
+@pytest.mark.long
 def test_init_check_run_and_what_stops_it(place: Place, server: RegistryServer) -> None:
     topic = f"{place.database}.{TABLE}"
     place.kafka.create_topic(topic, 3)

@@ -202,6 +202,7 @@ print(left, b"pa55word" in b"".join(lines), repr(started).count("pa55word"))
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "environment",
     [

@@ -228,6 +228,7 @@ def test_init_makes_the_tables_of_all_topics_but_one_that_is_no_change_stream(pl
     }
 
 
+@pytest.mark.long
 def test_a_topic_of_several_tables_is_split_into_streams(place: Place) -> None:
     """Rows of three tables in one topic, with the same keys; one of them appears later."""
     topic = f"{place.database}_routed"

@@ -265,6 +265,7 @@ def test_an_empty_topic_of_the_table_that_the_page_makes_by_hand(config, kafka, 
     assert leave("status", path) == 0
 
 
+@pytest.mark.long
 def test_a_history_made_by_hand_gets_its_views_once_the_topic_shows_its_key(config, kafka, client, database, capsys):
     late = fresh_topic("late")
     kafka.create_topic(late, 3)

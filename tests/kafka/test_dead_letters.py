@@ -134,6 +134,7 @@ def test_values_that_were_withheld_are_read_from_kafka_though_nothing_is_masked_
     assert stream.rows == SOURCE
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stream", UNORDERED, indirect=True)
 def test_letters_of_a_table_whose_versions_do_not_decide_are_repaired_by_their_keys(stream: Stream) -> None:
     stream.alter("Nullable(Int32)")
@@ -176,6 +177,7 @@ def test_a_retry_that_is_killed_after_its_inserts_is_repeated_without_a_trace(
     assert stream.ask("list")["count"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", ["replacing"], indirect=True)
 def test_a_letter_of_an_earlier_epoch_does_not_beat_the_row_of_a_later_one(stream: Stream) -> None:
     """The source was reset: its positions begin again, below that of the letter."""

@@ -38,6 +38,7 @@ def _goes_down(address: str) -> bool:
     return False
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "end"), each_value(("auto", "mock"), (signal.SIGKILL, signal.SIGTERM)))
 def test_it_ends_with_the_process_that_started_it(kind: str, end: signal.Signals) -> None:
     program = (
@@ -54,6 +55,7 @@ def test_it_ends_with_the_process_that_started_it(kind: str, end: signal.Signals
     assert _goes_down(address)
 
 
+@pytest.mark.long
 def test_stopping_removes_daemon_and_folder() -> None:
     with LocalKafka() as kafka:
         address, folder = kafka.bootstrap, kafka.folder

@@ -60,6 +60,7 @@ def done(*words: str | Path) -> str:
     return found.stdout + found.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("schemas", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_another_table_and_stream_go_on_with_the_new_key(
     tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str, schemas: bool

@@ -41,6 +41,7 @@ def _offsets(slices: list[Records]) -> list[int]:
     return [int(offset) for records in slices for offset in records.offsets]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stream", ["postgres-json_schema-kc", "mariadb-busy-json_plain"])
 def test_a_recorded_topic_comes_back_as_it_was_recorded(
     kafka: LocalKafka, consumer: RangeConsumer, stream: str
@@ -267,6 +268,7 @@ def test_the_first_range_of_each_of_many_topics_does_not_wait_for_its_leader(kaf
     assert sorted(waited[1:])[len(waited) // 2] < 0.4, waited
 
 
+@pytest.mark.long
 def test_a_broker_that_comes_back_is_read_on(tmp_path_factory: pytest.TempPathFactory) -> None:
     with LocalKafka() as own:
         if own.kind != "kafka":

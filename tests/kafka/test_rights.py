@@ -95,6 +95,7 @@ def test_none_of_them_can_be_left_out(place: Place, limited: Limited, missing: s
     assert failed or "system.processes" in missing or "columns" in missing or "handover" in missing
 
 
+@pytest.mark.long
 def test_new_columns_and_truncates(place: Place, limited: Limited) -> None:
     stream = Stream(place, "replacing")
     text = stream.config.read_text()
@@ -111,6 +112,7 @@ def test_new_columns_and_truncates(place: Place, limited: Limited) -> None:
     assert stream.rows == {9: 9}
 
 
+@pytest.mark.long
 def test_init(place: Place, limited: Limited) -> None:
     stream = Stream(place, "replacing")
     place.client.command("DROP DATABASE shop SYNC")

@@ -24,6 +24,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ch_sink.trust.rollups._PAUSE", 0.02)
 
 
+@pytest.mark.long
 def test_a_rollup_is_made_kept_compared_and_joined_by_another(
     tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
 ) -> None:

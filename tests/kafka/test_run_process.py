@@ -168,6 +168,7 @@ MOMENTS: dict[str, Callable[[Running], None]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("command", "moment", "number"),
     [
@@ -228,6 +229,7 @@ def test_a_signal_ends_the_job_under_spark_submit(
     assert "Traceback" not in running.text()
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_it_at_once(config: str, start: Callable[..., Running]) -> None:
     init(config)
     running = start(*COMMANDS["run"], config)

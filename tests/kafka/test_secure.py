@@ -39,6 +39,7 @@ def topic(secure: Secure) -> str:
     return name
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("how", ["plain", "scram", "mutual"])
 def test_a_topic_is_read_over_each_of_the_protocols(secure: Secure, topic: str, how: str) -> None:
     settings = KafkaSettings(secure.properties(how))
@@ -94,6 +95,7 @@ def test_a_registry_behind_tls_that_asks_for_a_certificate_and_a_password(secure
         assert "wr0ng" not in f"{refused.value} {refused.value.hint}"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mutual", [False, True])
 def test_clickhouse_behind_tls(secure: Secure, server: Certificate, mutual: bool) -> None:
     secret = "clickhouse-pa55word"

@@ -30,6 +30,7 @@ def run(work: Sequence[Work]) -> list[RangeDone]:
     return done
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("engine", ["replacing", "collapsing"])
 def test_small_ranges_of_many_partitions_are_one_insert(
     tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str, engine: str

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.slow]
 STREAM = "mariadb-json_schema-kc"
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_under_the_whole_name_that_every_command_states(
     tmp_path: Path, mock_kafka: LocalKafka, clickhouse: EmbeddedClickHouse, client: Client, database: str
 ) -> None:

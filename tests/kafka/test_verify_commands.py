@@ -90,6 +90,7 @@ def test_a_table_is_verified_found_wrong_and_repaired(
     assert client.rows(f"SELECT name FROM system.tables WHERE database = '{database}' AND name LIKE '%shadow%'") == []
 
 
+@pytest.mark.long
 def test_a_view_that_shows_other_values_than_the_table_is_named_and_renewed_by_a_resync(
     config: Path, client: Client, database: str
 ) -> None:
@@ -184,6 +185,7 @@ def test_wrong_options_are_named(config: Path) -> None:
         assert said in done.stderr
 
 
+@pytest.mark.long
 def test_a_stream_that_cannot_be_compared_does_not_hold_up_the_others(
     config: Path,
     client: Client,

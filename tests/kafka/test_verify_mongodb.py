@@ -124,6 +124,7 @@ def test_differences_are_found_by_column_and_mended(shop: Stand) -> None:
     assert shop.verify()[0] == 0
 
 
+@pytest.mark.long
 def test_a_change_that_is_under_way_is_no_difference(shop: Stand) -> None:
     """The source is ahead when it is read; the stream gets the change afterwards."""
     shop.server.collections["inventory.customers"][1]["visits"] = 5  # type: ignore[index]
@@ -151,6 +152,7 @@ def test_parts_are_read_by_several_processes_and_one_after_the_other(
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_collection_that_is_away_or_another_is_no_empty_one(shop: Stand) -> None:
     for setting, said in (
         ("source.table=inventory.nothing.here", "it does not exist, or the user may not see it"),
@@ -164,6 +166,7 @@ def test_a_collection_that_is_away_or_another_is_no_empty_one(shop: Stand) -> No
         assert "hunter" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_value_that_its_column_cannot_hold_is_named_and_can_be_left_out(shop: Stand) -> None:
     documents: Any = shop.server.collections["inventory.customers"]
     shop.client.command(f"ALTER TABLE {shop.name}.customers MODIFY COLUMN visits Nullable(Int32)")
@@ -182,6 +185,7 @@ def test_a_document_whose_key_is_of_another_kind_is_named(shop: Stand) -> None:
     assert 'the document\'s _id is "1004", and the key column of type Int64 takes numbers alone' in done.stderr
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("seed", "more"),
     [

@@ -69,6 +69,7 @@ def test_differences_are_found_by_column_and_mended(shop: SqlServerStand) -> Non
     assert shop.verify()[0] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "log_end",
     [
@@ -90,6 +91,7 @@ def test_a_change_that_is_under_way_is_no_difference(shop: SqlServerStand, log_e
     assert (code, report["different"], report["changing"]) == (0, 0, 0)
 
 
+@pytest.mark.long
 def test_parts_are_compared_one_after_the_other(shop: SqlServerStand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(continuous, "PART", 2)
     shop.server.seen.clear()
@@ -113,6 +115,7 @@ def test_a_table_is_filled_anew(shop: SqlServerStand) -> None:
     assert sum("WHERE [id]" in sql for sql in shop.server.seen) == 8
 
 
+@pytest.mark.long
 def test_a_change_that_the_loaded_rows_show_is_not_applied_again(shop: SqlServerStand) -> None:
     # A row was created and deleted before the reading; the connector is late.
     shop.source.captured = "00000030000000100004"

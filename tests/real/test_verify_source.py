@@ -103,6 +103,7 @@ def verify(config: Path, *more: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, stream
 
 
+@pytest.mark.sampled(1)
 def test_the_source_is_read_and_differences_are_mended(
     config: Path, source: Any, client: Client, database: str
 ) -> None:
@@ -129,6 +130,7 @@ def test_the_source_is_read_and_differences_are_mended(
     assert verify(config)[0] == 0
 
 
+@pytest.mark.sampled(1)
 def test_rows_that_the_server_would_hide_from_a_reader_are_no_extra_rows(
     config: Path, source: Any, client: Client, database: str
 ) -> None:
@@ -223,6 +225,7 @@ def _ends(source: Any, reader: Any) -> None:
             cursor.execute(f"KILL CONNECTION {reader._connection.thread_id()}")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_a_server_that_dies_while_it_is_read_is_an_error_with_a_next_step(
     config: Path, source: Any, database: str
@@ -246,6 +249,7 @@ def test_a_server_that_dies_while_it_is_read_is_an_error_with_a_next_step(
     gc.collect()
 
 
+@pytest.mark.long
 @only(PostgreSQL)
 def test_several_processes_read_every_row_once(config: Path, source: Any, database: str) -> None:
     with source.session() as cursor:
@@ -266,6 +270,7 @@ def test_several_processes_read_every_row_once(config: Path, source: Any, databa
     assert 0 < sizes[0] < 6_005
 
 
+@pytest.mark.long
 @only(MariaDB)
 def test_part_after_part_is_compared_and_what_it_came_to_is_shown(
     config: Path, source: Any, client: Client, database: str, monkeypatch: pytest.MonkeyPatch
@@ -298,6 +303,7 @@ def _address(source: Any, of_postgres: str, of_mysql: str) -> str:
     return f"{scheme}://debezium:debezium@127.0.0.1:{source.port}/{source.database}{options}"
 
 
+@pytest.mark.sampled(1)
 def test_what_is_wrong_with_a_source_is_said(config: Path, source: Any, database: str) -> None:
     for setting, said in (
         ("source.table=nowhere", "cannot be described"),
