@@ -1,8 +1,8 @@
 """Parameters of which some run in ``make test`` and the rest in ``make test-long``."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ def leave_for_the_night(items: Iterable[pytest.Item]) -> None:
     for of_test in tests.values():
         marker = of_test[0].get_closest_marker("sampled")
         assert marker is not None
-        kept = _sample([item.callspec.indices for item in of_test], *marker.args)
+        kept = set(islice(_spread([item.callspec.indices for item in of_test]), *marker.args))
         for i, item in enumerate(of_test):
             if i not in kept:
                 item.add_marker(pytest.mark.long)
@@ -30,15 +30,14 @@ def _is_long(item: pytest.Item) -> bool:
     return item.get_closest_marker("long") is not None
 
 
-def _sample(every: Sequence[Mapping[str, int]], count: int) -> set[int]:
-    """Places of some combinations that meet many values of each argument, and are not neighbours."""
-    left, met, chosen = list(range(len(every))), Counter[tuple[str, int]](), set[int]()
-    while left and len(chosen) < count:
+def _spread(every: Sequence[Mapping[Any, int]]) -> Iterator[int]:
+    """Places of combinations: next is always one whose values were met least, and no neighbour of the last."""
+    left, met = list(range(len(every))), Counter[tuple[Any, int]]()
+    while left:
         best = min(left, key=lambda i: (sum(met[value] for value in every[i].items()), i * GOLDEN % 1))
         left.remove(best)
-        chosen.add(best)
         met.update(every[best].items())
-    return chosen
+        yield best
 
 
 def some(every: Iterable[tuple[Any, ...]], chosen: Iterable[tuple[Any, ...]]) -> list[Any]:
@@ -51,23 +50,12 @@ def each_value(*axes: Iterable[Any]) -> list[Any]:
     """All combinations; enough of them in the short run that each value is met."""
     values = [tuple(axis) for axis in axes]
     # By their places: values need no hash.
-    named = [
-        tuple(axis[i] for axis, i in zip(values, places, strict=True)) for places in _cover(list(map(len, values)))
-    ]
-    return some(product(*values), named)
-
-
-def _cover(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Combinations in which all places of each axis are: the one with most that is new, repeated."""
-    every = list(product(*map(range, sizes)))
-    wanted = {met for one in every for met in enumerate(one)}
-    used: Counter[Any] = Counter()
-    chosen = []
-    while wanted:
-        best = max(
-            every, key=lambda one: (len(wanted.intersection(enumerate(one))), -sum(used[v] for v in enumerate(one)))
-        )
-        chosen.append(best)
-        wanted.difference_update(enumerate(best))
-        used.update(enumerate(best))
-    return chosen
+    every = [dict(enumerate(places)) for places in product(*(range(len(axis)) for axis in values))]
+    wanted, short = {met for one in every for met in one.items()}, list[int]()
+    for place in _spread(every):
+        if not wanted:
+            break
+        short.append(place)
+        wanted.difference_update(every[place].items())
+    combinations = list(product(*values))
+    return some(combinations, [combinations[place] for place in short])
