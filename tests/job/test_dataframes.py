@@ -16,7 +16,7 @@ from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
 from ch_sink.ports import FinishedRange
 from ch_sink.spark import frame_tasks, history, sink
 from tests.support.choose import some
-from tests.support.frames import TOPIC, Shelf, change, needs_data_sources, on_classic, on_connect
+from tests.support.frames import TOPIC, Shelf, change, needs_data_sources
 from tests.support.sink import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
@@ -36,7 +36,6 @@ def query(session: Any, shelf: Shelf, name: str, function: Any, *, files: int = 
     ).start()
 
 
-@on_connect
 def test_batches_are_applied_once_however_often_they_come(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config(truncate="apply"))
     path = shelf.write({0: [change(n, n) for n in range(1, 40)], 2: [change(n, n) for n in range(100, 130)]})
@@ -60,7 +59,6 @@ def parts(shelf: Shelf) -> int:
 
 
 @pytest.mark.long
-@on_classic
 def test_small_ranges_of_a_hundred_partitions_are_one_insert(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config())
     path = shelf.write({p: [change(100 * p + n, n) for n in range(3)] for p in range(100)})
@@ -78,6 +76,7 @@ def test_small_ranges_of_a_hundred_partitions_are_one_insert(session: Any, shelf
     assert shelf.rows()[9_900] == "paid"
 
 
+@pytest.mark.long
 def test_small_ranges_of_large_rows_stay_with_the_executors(
     spark: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +129,6 @@ def test_what_was_stored_together_is_stored_once_however_it_comes_again(
     assert found["ids"] == 72
 
 
-@on_classic
 def test_truncates_and_new_columns_have_their_rounds(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config(truncate="apply", evolve="add_columns"))
     events = [
@@ -148,7 +146,6 @@ def test_truncates_and_new_columns_have_their_rounds(session: Any, shelf: Shelf)
 
 
 @pytest.mark.long
-@on_classic
 def test_a_query_goes_on_without_its_checkpoint_and_with_other_splits(session: Any, shelf: Shelf) -> None:
     for n in range(6):
         shelf.write(
@@ -161,7 +158,6 @@ def test_a_query_goes_on_without_its_checkpoint_and_with_other_splits(session: A
 
 
 @pytest.mark.long
-@on_classic
 def test_two_queries_on_one_stream_are_refused(session: Any, shelf: Shelf) -> None:
     shelf.write({0: [change(n, n) for n in range(10)]})
     first = query(session, shelf, "first", sink(shelf.config()), available=False)
@@ -178,7 +174,6 @@ def test_two_queries_on_one_stream_are_refused(session: Any, shelf: Shelf) -> No
 
 
 @pytest.mark.long
-@on_classic
 def test_a_gap_above_the_ledger_is_data_loss(session: Any, shelf: Shelf) -> None:
     function = sink(shelf.config())
     begun = session.read.parquet(str(shelf.write({0: [change(1, 1)]})))
@@ -263,7 +258,6 @@ def test_unknown_options_have_the_nearest_name(shelf: Shelf, tmp_path: Path) -> 
         sink(path)
 
 
-@on_classic
 def test_the_history_is_a_dataframe(session: Any, shelf: Shelf) -> None:
     config = shelf.config()
     path = shelf.write({0: [change(1, 1), change(2, 2)], 1: [change(3, 3), change(3, 4, op="d")]})
@@ -287,7 +281,6 @@ def example(name: str) -> str:
 
 
 @needs_data_sources
-@on_classic
 def test_the_page(session: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     spark = session
     monkeypatch.chdir(shelf.folder)

@@ -10,7 +10,7 @@ import pytest
 
 from ch_sink.errors import ConfigError
 from ch_sink.spark import changes, history
-from tests.support.frames import Shelf, needs_data_sources, on_classic, on_connect
+from tests.support.frames import Shelf, needs_data_sources
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
 
@@ -38,7 +38,6 @@ def rows_of(session: Any, shelf: Shelf) -> int:
     return int(history(session, config(shelf)).agg({"rows": "sum"}).collect()[0][0])
 
 
-@on_connect
 def test_changes_are_applied_once_in_whatever_batches(session: Any, shelf: Shelf) -> None:
     apply = changes(config(shelf), **DELTA)
     apply(frame(session, FEED[40:]), 0)
@@ -52,7 +51,6 @@ def test_changes_are_applied_once_in_whatever_batches(session: Any, shelf: Shelf
 
 
 @pytest.mark.long
-@on_classic
 def test_deletes_by_an_expression_and_columns_that_are_left_out(session: Any, shelf: Shelf) -> None:
     rows = [(1, "a", "x", 1), (2, "b", "x", 1), (1, None, "gone", 2)]
     apply = changes(
@@ -69,7 +67,6 @@ def test_deletes_by_an_expression_and_columns_that_are_left_out(session: Any, sh
     assert shelf.rows() == {2: "b"}
 
 
-@on_classic
 def test_changes_that_keep_values_need_an_order(session: Any, shelf: Shelf) -> None:
     """A row that is sent twice is one change; different ones of one number are refused, and nothing is stored."""
     options = {"except_column_list": "at", "ignore_null_updates_column_list": "status"}
@@ -82,7 +79,6 @@ def test_changes_that_keep_values_need_an_order(session: Any, shelf: Shelf) -> N
     assert shelf.rows() == {1: "a", 2: "b"}
 
 
-@on_classic
 def test_two_keys_never_become_one(session: Any, shelf: Shelf) -> None:
     """The texts 7 and 07 would be one row."""
     apply = changes(config(shelf), keys="id", sequence_by="at", except_column_list="at")
@@ -95,7 +91,6 @@ def test_two_keys_never_become_one(session: Any, shelf: Shelf) -> None:
 
 
 @pytest.mark.long
-@on_classic
 def test_columns_have_any_name(session: Any, shelf: Shelf) -> None:
     place = f"{shelf.database}.orders"
     shelf.client.command(f"DROP TABLE {place} SYNC")
@@ -212,7 +207,6 @@ def written(frame: Any, shelf: Shelf, *, options: dict[str, str] = DELTA, **more
 
 
 @needs_data_sources
-@on_classic
 def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) -> None:
     register(session)
     rows = frame(session, FEED)

@@ -48,6 +48,7 @@ def test_the_job_adds_the_columns_of_the_source(source: str, place: Place, spark
     assert place.differences(source, f"{source}-json_schema", "ac") == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("altered", some([(False,), (True,)], [(True,)]), ids=["before the alter", "after the alter"])
 def test_a_job_that_dies_around_the_alter_stores_each_change_once(
     altered: bool, place: Place, spark: SparkSession, monkeypatch: pytest.MonkeyPatch

@@ -77,6 +77,7 @@ def test_many_runs_at_random_offsets_and_a_second_reading(place: Place, spark: S
     assert place.differences("postgres", stream, table) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "engine", "goals"),
     [

@@ -59,6 +59,7 @@ def test_changes_that_share_inserts_are_there_once() -> None:
     assert wrong_in(draw_script(random.Random(f"{case.seed} wide"), case) for case in cases) == {}
 
 
+@pytest.mark.long
 def test_a_history_is_stored_once_beside_a_ledger_of_an_earlier_time() -> None:
     """As after a fail-over of the sink's own tables: what was read since is looked up, or the stream stops."""
     equal = stopped = 0
@@ -110,7 +111,7 @@ def test_a_ledger_that_keeps_almost_nothing_is_enough() -> None:
     assert folded > 10
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("text", [line for line in FOUND if not line.startswith("#")])
 def test_scripts_that_found_something(text: str) -> None:
     assert faults_of_script(Script.parse(text)) == []

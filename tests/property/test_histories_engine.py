@@ -56,7 +56,7 @@ def answers(table: EngineTable, case: Case) -> list[str]:
     return wrong
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "case",
     [*CASES, *(pytest.param(c, marks=pytest.mark.long) for c in MORE if c not in CASES)],

@@ -19,15 +19,6 @@ needs_data_sources = pytest.mark.skipif(
     find_spec("pyspark.sql.datasource") is None, reason="this Spark has no Python data sources"
 )
 
-on_classic = pytest.mark.parametrize(
-    "session", ["spark", pytest.param("connect", marks=pytest.mark.long)], indirect=True
-)
-"""On classic Spark; on Connect in the long run."""
-on_connect = pytest.mark.parametrize(
-    "session", ["connect", pytest.param("spark", marks=pytest.mark.long)], indirect=True
-)
-"""On Connect; on classic Spark in the long run."""
-
 SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -105,8 +96,9 @@ class Shelf:
         return int(next(iter(self.client.rows(f"SELECT count() AS n FROM {self.database}.orders")))["n"])
 
 
-@pytest.fixture(params=["spark", "connect"])
+@pytest.fixture(params=["spark", pytest.param("connect", marks=pytest.mark.long)])
 def session(request: pytest.FixtureRequest) -> Any:
+    """Classic Spark; in the long run Spark Connect as well."""
     return request.getfixturevalue(request.param)
 
 
