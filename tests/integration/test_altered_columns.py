@@ -126,7 +126,7 @@ def test_init_may_change_a_table_without_rows_after_its_stream_has_begun(client:
     assert it.view() == [(1, 0.1), (2, None), (3, 0.5)]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_time_that_is_widened_to_text_is_that_of_later_changes_once_the_table_is_filled(
     client: Client, database: str, keyed: bool

@@ -61,6 +61,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
         yield Pair([one.url, other.url], monkeypatch)
 
 
+@pytest.mark.long
 def test_a_client_that_stays_with_a_server_gets_its_answers_only(pair: Pair) -> None:
     one = pair.direct[0]
     one.command("CREATE TABLE d.own (n UInt8) ENGINE = Memory")

@@ -19,6 +19,7 @@ from ch_sink.model.policy import policy_of
 from tests.support.registry_server import registry_server
 
 
+@pytest.mark.long
 def test_a_mix_holds_its_shares_and_is_the_same_again() -> None:
     mix = Mix(snapshot=20, updates=40, deletes=10)
     drawn = list(changes(ORDERS, mix, 20_000))
@@ -38,7 +39,7 @@ def test_a_before_image_is_the_row_as_it_was() -> None:
         rows[change.key] = change.after
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_workload_is_decoded_without_a_bad_record(name: str, client: Client, database: str) -> None:
     workload: Workload = WORKLOADS[name]

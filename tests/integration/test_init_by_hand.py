@@ -130,6 +130,7 @@ def test_recorded_tables_made_by_hand_equal_their_source(client: Client, databas
     assert wrong == {}
 
 
+@pytest.mark.long
 def test_init_before_the_topic_has_records(client: Client, database: str) -> None:
     """It leaves the tables as they are, then and once more when the stream has filled them."""
     stream = "mariadb-json_plain"

@@ -65,6 +65,7 @@ def expect_as_if_nothing_had_happened(it: Hand) -> None:
     assert it.verify() == it.verify_source() == (0, 0, 0)
 
 
+@pytest.mark.long
 @each_of("engine", ENGINES, "collapsing")
 def test_a_resync_that_fails_at_the_exchange(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
@@ -180,7 +181,7 @@ def test_a_second_run_ends_a_killed_first_load(
     expect_loaded(it)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "step"),
     some(product(ENGINES, STEPS), [("versioned", "results"), ("replacing", "unmark")]),

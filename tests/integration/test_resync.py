@@ -200,7 +200,7 @@ def filled_on_the_way(client: Client, database: str, engine: str) -> Case:
     return it
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("engine", chosen("replacing", "collapsing"))
 def test_the_topic_judges_what_has_changed_since_the_table_was_filled(
     client: Client, database: str, engine: str

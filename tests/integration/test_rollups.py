@@ -193,6 +193,7 @@ def test_a_users_own_view_is_not_replaced(client: Client, database: str) -> None
         fed(client, database)
 
 
+@pytest.mark.long
 def test_a_column_that_the_source_drops_stops_the_stream(client: Client, database: str) -> None:
     feed = fed(client, database)
     for partition, records in feed.records.items():

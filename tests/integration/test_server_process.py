@@ -41,6 +41,7 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.long
 def test_a_second_process_is_told_who_owns_the_directory(endpoint: EmbeddedClickHouse) -> None:
     second = serve("--path", str(endpoint.path), "--port", "0")
     assert second.returncode == 2
@@ -87,6 +88,7 @@ def test_a_signal_ends_it_cleanly_and_everything_is_kept(endpoint: EmbeddedClick
     assert connect(endpoint).command("SELECT count() FROM t") == 1000
 
 
+@pytest.mark.long
 def test_a_running_query_ends_before_the_endpoint_does(endpoint: EmbeddedClickHouse) -> None:
     answers: list[object] = []
     client = connect(endpoint)

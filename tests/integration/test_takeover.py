@@ -109,7 +109,7 @@ class FreezingPending:
         self.inner.put(*given, **named)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @each_of("engine", ["collapsing", "versioned", "append"], "collapsing", "append")
 def test_a_change_that_a_frozen_job_lets_wait_after_it_was_applied_is_not_applied_again(
     client: Client, database: str, own_tables: str, engine: str

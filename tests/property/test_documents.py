@@ -123,6 +123,7 @@ def _same(row: dict[str, Any], run: DocumentRun) -> str:
     return str(found)
 
 
+@pytest.mark.long
 def test_text_columns_alone_follow_updates_of_their_parts() -> None:
     """Without a column for the document, a text column that holds a part of it is enough for changes in that part."""
     columns = tuple(Column(n, "String") for n in ("_id", "a", "b", "c", "name", "tags", "address", "0", "1"))

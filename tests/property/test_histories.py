@@ -63,7 +63,7 @@ def test_tables_made_by_hand_equal_their_source_whatever_their_version_type(firs
 
 
 @given(st.integers(10**6, 2**63), st.sampled_from(sorted(ENGINES)), st.sampled_from(sorted(KNOBS)))
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_tables_equal_their_source_for_any_seed(seed: int, engine: str, knobs: str) -> None:
     if engine.startswith("append") and knobs not in ("ordinary", "adverse", "long", "compressed"):
         knobs = "ordinary"

@@ -112,6 +112,7 @@ def test_the_log_has_each_change_once() -> None:
 # The checks can fail.
 
 
+@pytest.mark.long
 def test_differences_are_found() -> None:
     history = next(h for h in sample() if len(h.truth) > 1 and h.key)
     rows = [dict(row) for row in history.truth]

@@ -230,6 +230,7 @@ def first_partition(history: History) -> Records:
     return as_records(history.topic, place, records)
 
 
+@pytest.mark.long
 def test_drawn_envelopes() -> None:
     for case in cases(0, 24):
         history, _ = drawn(case)

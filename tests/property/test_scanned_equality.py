@@ -115,6 +115,7 @@ def test_datums_of_drawn_schemas_are_the_same(library: ctypes.CDLL) -> None:
     assert min(taken) > 100  # both what it takes and what it leaves
 
 
+@pytest.mark.long
 def test_a_few_recorded_groups_are_the_same(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     read = [0, 0]
     whole = definition.scan

@@ -136,6 +136,7 @@ def test_the_table_equals_its_source_two_thousand_times(engine: str) -> None:
     assert {seed: wrong for seed, wrong in found.items() if wrong} == {}
 
 
+@pytest.mark.long
 def test_every_event_of_a_topics_life_is_drawn() -> None:
     met: Counter[str] = Counter()
     for seed in range(SEEDS):

@@ -123,6 +123,7 @@ def test_a_pipe_gets_lines_and_no_library_s() -> None:
     assert only.endswith("WARNING the broker is away")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_lines_of_json_name_time_level_and_stream() -> None:
     last = json.loads(in_a_pipe("json")[-1])

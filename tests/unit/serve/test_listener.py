@@ -55,6 +55,7 @@ def drip(connection: socket.socket, seconds: float) -> float:
 HALF = (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
 
 
+@pytest.mark.sampled(1)
 def test_half_sent_requests_take_few_descriptors_and_the_next_request_is_answered(server: Listener) -> None:
     before = descriptors()
     with ExitStack() as open_connections:

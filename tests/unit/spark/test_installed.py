@@ -46,6 +46,7 @@ print(sorted(name for name in set(sys.modules) - before if name.partition(".")[0
 """
 
 
+@pytest.mark.long
 def test_workers_find_their_modules_imported() -> None:
     """Arrow imports pandas at its first array, if that is installed."""
     pytest.importorskip("pandas")

@@ -58,6 +58,7 @@ def test_a_command_that_is_to_stop_does_not_wait_for_the_processes(tmp_path: Pat
     assert active_children() == []
 
 
+@pytest.mark.long
 def test_the_processes_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
     words = (
         "import sys; from pathlib import Path; from tests.unit.trust import test_source_rows as t\n"
