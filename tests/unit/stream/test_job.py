@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ch_sink.errors import SparkLost, StreamFailed
@@ -18,6 +18,7 @@ from tests.support.memory_stream import MemoryStreamStates
 _ends = st.lists(st.integers(0, 60), min_size=1, max_size=3)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(_ends, st.none() | st.integers(0, 60)), min_size=1, max_size=8),
     st.none() | st.integers(1, 80),
