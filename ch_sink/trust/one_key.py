@@ -117,7 +117,10 @@ def _erased(
     _expect_no_open_swap(subject, topic_id, applied, keys)
     if not live:
         _expect_deleted(subject, mine)
-    plan: list[tuple[TargetTable | StateTable, str, str | None]] = [(table, mine, None), *_own_rows(own, life, wanted)]
+    plan: list[tuple[TargetTable | StateTable, str, str | None]] = [
+        (table, mine, None),
+        *_own_rows(own, topic_id, life, wanted),
+    ]
     rows = {_plain(one): count(subject.client, one, condition) for one, condition, _ in plan}
     ledger = own.ledger
     if apply:
@@ -138,9 +141,9 @@ def _erased(
                 subject.ledger.check_claim()
                 say(f"removing rows of {one.qualified}")
                 delete_rows(subject.client, one.qualified, condition, cluster=cluster)
-    unkeyed = f"stream = {literal(own.stream)} AND key IS NULL"
-    letters = count(subject.client, own.dead_letters, f"{unkeyed} AND {_not_at(life)}")
-    return rows, _remains(life, letters, subject)
+    at = _at_places(topic_id, life)
+    unkeyed = count(subject.client, own.dead_letters, f"stream = {literal(own.stream)} AND key IS NULL AND NOT ({at})")
+    return rows, _remains(life, unkeyed, _of_other_streams(own, at), subject)
 
 
 def _drop_left(subject: Subject, own: OwnTables, say: Callable[[str], None]) -> None:
@@ -215,15 +218,15 @@ def _highest(subject: Subject, condition: str) -> tuple[int, int | None]:
     )
 
 
-def _own_rows(own: OwnTables, life: Biography, wanted: WantedKey) -> list[tuple[StateTable, str, str | None]]:
+def _own_rows(
+    own: OwnTables, topic_id: str, life: Biography, wanted: WantedKey
+) -> list[tuple[StateTable, str, str | None]]:
     """Table, condition and cluster of the rows of the key in the sink's own tables."""
     mine = f"stream = {literal(own.stream)}"
     keys = ", ".join(f"unhex('{raw.hex()}')" for raw in sorted(life.raw_keys))
-    places = _places(life)
-    records = " OR ".join(
-        [*([f"key IN ({keys})"] if keys else []), *([f"(partition, offset) IN ({places})"] if places else [])]
-    )
-    plan = [(tables, f"{mine} AND ({records or '0'})", own.cluster) for tables in (own.dead_letters, own.pending)]
+    of_key = f"key IN ({keys})" if keys else "0"
+    records = f"{of_key} OR {_at_places(topic_id, life)}"
+    plan = [(tables, f"{mine} AND ({records})", own.cluster) for tables in (own.dead_letters, own.pending)]
     ids = {tuple(numbers) for numbers in _handed_over(own.handover, own.stream, wanted)}
     ids |= {(name, commit >> 64, commit & _WORD, inner >> 64, inner & _WORD) for name, commit, inner in life.ids}
     listed = ", ".join(f"({literal(str(name))}, {', '.join(map(str, rest))})" for name, *rest in sorted(ids))
@@ -231,14 +234,22 @@ def _own_rows(own: OwnTables, life: Biography, wanted: WantedKey) -> list[tuple[
     return [*plan, (own.handover, f"{mine} AND {of_rows}", own.cluster)]
 
 
-def _places(life: Biography) -> str:
-    return ", ".join(f"({e.partition}, {e.offset})" for e in life.events)
+def _at_places(topic_id: str, life: Biography) -> str:
+    """The condition of the key's events; a former topic of the same name has other records at their offsets."""
+    places = ", ".join(f"({e.partition}, {e.offset})" for e in life.events)
+    return f"topic_id = {literal(topic_id)} AND (partition, offset) IN ({places})" if places else "0"
 
 
-def _not_at(life: Biography) -> str:
-    """The condition of records that are none of the key's events."""
-    places = _places(life)
-    return f"(partition, offset) NOT IN ({places})" if places else "1"
+def _of_other_streams(own: OwnTables, condition: str) -> list[str]:
+    """Streams that keep records of the topic that meet the condition: former names, or those of other tables."""
+    found = {
+        str(row["stream"])
+        for table in (own.dead_letters, own.pending)
+        for row in table.rows(
+            f"SELECT DISTINCT stream FROM $table WHERE stream != {literal(own.stream)} AND {condition}"
+        )
+    }
+    return sorted(found)
 
 
 def _handed_over(table: StateTable, stream: str, wanted: WantedKey) -> list[Sequence[Any]]:
@@ -262,8 +273,8 @@ def _of_key(row: pa.Table, wanted: WantedKey) -> bool:
     return bool(wanted.within(row).any())
 
 
-def _remains(life: Biography, letters: int, subject: Subject) -> tuple[str, ...]:
-    """``letters``: how many dead letters have no Kafka key."""
+def _remains(life: Biography, letters: int, others: Sequence[str], subject: Subject) -> tuple[str, ...]:
+    """``letters``: how many dead letters have no Kafka key. ``others``: streams that keep records of the key, too."""
     events = len(life.events)
     said = []
     if events:
@@ -276,6 +287,11 @@ def _remains(life: Biography, letters: int, subject: Subject) -> tuple[str, ...]
     if letters:
         what = counted(letters, "dead letter")
         said.append(f"{what} without a Kafka key may belong to any row: see `ch_sink dead-letters show`")
+    if others:
+        said.append(
+            f"dead letters or waiting changes of {', '.join(others)} hold events of the key: purge it with a file that "
+            "states that name as `stream`"
+        )
     if any(event.rule == "handed over" or event.half for event in life.events):
         said.append("the row had another key: purge that key, too")
     if events and (names := ", ".join(rollup.choice.name for rollup in subject.rollups)):

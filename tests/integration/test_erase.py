@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client, execute
+from ch_sink.clickhouse.dead_letters import ClickHouseDeadLetters
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.errors import LedgerConflict, StreamFailed
 from ch_sink.model.policy import policy_of
@@ -161,6 +162,22 @@ def letter_of(feed: Feed, key: dict[str, Any]) -> DeadLetter:
             if raw is not None and json.loads(raw) == key:
                 return DeadLetter(feed.topic, partition, offset, 0, raw, b"value", (), "decode", None, "poison")
     raise LookupError(key)
+
+
+def test_letters_of_a_former_topic_stay_and_those_of_another_stream_are_named(client: Client, database: str) -> None:
+    """The former topic had another row's record at the offset of the key's event."""
+    it = hand(client, database, "replacing", [*EVENTS, delete(row(1, "a"), 150)])
+    it.read_all()
+    [place] = [(p, o) for p, r in it.feed.records.items() for o, k in zip(r.offsets.tolist(), r.keys, strict=True)
+               if k is not None and json.loads(k) == {"id": 1}][:1]  # fmt: skip
+    topic_id = it.feed.letters_of.topic_id
+    for stream, topic, key in ((it.feed.name, "former", b'{"id": 2}'), ("before", topic_id, b'{"id": 1}')):
+        letters = ClickHouseDeadLetters(client, database, "ch_sink_dead_letters", stream, topic)
+        letters.put([DeadLetter(it.feed.topic, *place, 0, key, b"value", (), "decode", None, "poison")], "")
+    found = erased(it.subject, it.own, {"id": 1}, apply=True)
+    assert any("waiting changes of before hold events of the key" in text for text in found.remains)
+    left = client.rows(f"SELECT stream, topic_id FROM {database}.ch_sink_dead_letters ORDER BY stream")
+    assert {(row["stream"], row["topic_id"]) for row in left} == {(it.feed.name, "former"), ("before", topic_id)}
 
 
 @pytest.mark.parametrize(
