@@ -299,7 +299,9 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What the newest comparison of the whole table with its source found."""
+    """What the newest comparison of the whole table with its source found. No values of rows: a purge could not remove
+    them from the ledger.
+    """
 
     kind: ClassVar[str] = "compared"
     at: float
@@ -312,8 +314,6 @@ class Compared:
     missing: int = 0
     extra: int = 0
     different: int = 0
-    examples: tuple[Any, ...] = ()
-    """Some of the rows that differ: ``{"key", "kind", "columns"}``."""
     other: int = 0
     """Keys with wrong signs, groups of rollups that differ, and columns that the table lacks."""
 
@@ -334,7 +334,6 @@ class Compared:
             "extra": self.extra,
             "different": self.different,
             "other": self.other,
-            "examples": list(self.examples),
         }
 
 

@@ -22,7 +22,6 @@ from ch_sink.types.sql import quote
 
 PART = 200_000
 """Rows of a part."""
-_EXAMPLES = 10
 _INTEGER = re.compile(r"(tiny|small|medium|big)?(int|serial)(eger|\b)")
 
 Bounds = tuple[int | None, int | None]
@@ -33,7 +32,6 @@ def compared(reports: list[Report], began: float, now: float, before: Compared |
     # What a stream that stands still has begun with may differ for ever.
     equal = all(report.equal and not report.behind for report in reports)
     lacking = {name for report in reports for name in report.lacking}
-    examples = [example for report in reports for example in report.as_json()["examples"]]
     return Compared(
         now,
         began if equal else before.equal_up_to if before is not None else 0.0,
@@ -42,7 +40,6 @@ def compared(reports: list[Report], began: float, now: float, before: Compared |
         sum(report.missing for report in reports),
         sum(report.extra for report in reports),
         sum(report.different for report in reports),
-        tuple(examples[:_EXAMPLES]),
         len(lacking) + sum(one.unpaired + sum(rollup.different for rollup in one.rollups) for one in reports),
     )
 

@@ -40,7 +40,7 @@ def test_entries_come_back_as_they_were(states: StreamStates, stream: str) -> No
     states.ask({stream: PAUSE, other: RESUME})
     states.note({stream: STOPPED})
     states.beat({other: ALIVE})
-    compared = Compared(9.5, 7.0, "source", 3, 1, examples=({"key": {"id": 1}, "kind": "missing", "columns": {}},))
+    compared = Compared(9.5, 7.0, "source", 3, missing=1)
     states.compare({other: compared})
     found = states.read([stream, other])
     assert (found[stream].compared, found[other].compared) == (None, compared)

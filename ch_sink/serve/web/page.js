@@ -3,7 +3,7 @@
 const STATES = ["stopped", "waiting", "paused", "opening", "idle", "running", "done"];  // the worst first
 const REFRESH = 2000, HOUR = 3600, SHORTEST = 300, STEP = 10;
 const $ = id => document.getElementById(id);
-let streams = [], charts = null, shown = null, token = "", compared = null;
+let streams = [], charts = null, shown = null, token = "";
 
 // Small parts
 
@@ -166,17 +166,11 @@ function stages(stream) {
 }
 
 function comparison(found) {
-  if (JSON.stringify(found) === compared) return;
-  compared = JSON.stringify(found);
   const [said, kind] = verdict(found);
   $("verdict").className = kind;
   $("verdict").textContent = !found ? "Not yet. Run ch_sink verify."
     : found.differences ? `${said}: ${number(found.missing)} missing, ${number(found.extra)} extra, ${number(found.different)} with other values, ${number(found.other)} signs, groups or columns (${clock(found.at)}, against the ${found.against}).`
       : `${number(found.rows)} rows are equal to the ${found.against} (${clock(found.equal_up_to || found.at)}).`;
-  const lines = ((found && found.examples) || []).flatMap(one => Object.entries(one.columns).map(([name, [source, table]]) =>
-    make("tr", {}, make("td", {className: "first", text: plain(one.key)}), make("td", {label: "Difference", text: one.kind}), make("td", {label: "Column", text: name}),
-      make("td", {label: "Source", className: "record", text: plain(source)}), make("td", {label: "Table", className: "record", text: plain(table)}))));
-  $("differences").tBodies[0].replaceChildren(...lines); $("differences").hidden = !lines.length;
 }
 
 function detail() {
@@ -290,7 +284,7 @@ function show() {
 function route() {
   const place = /^#\/stream\/(.+)$/.exec(location.hash), wanted = place ? decodeURIComponent(place[1]) : null;
   if (wanted !== shown) {
-    shown = wanted; compared = null; forget();
+    shown = wanted; forget();
     for (const id of ["answer", "retried"]) $(id).textContent = "";
     $("events").hidden = true; $("stored").replaceChildren(); $("letters").replaceChildren();
     window.scrollTo(0, 0);
@@ -314,7 +308,7 @@ $("unlock").onclick = () => { $("token").value = token; $("dialog").showModal();
 $("dialog").onclose = () => {
   token = $("dialog").returnValue === "forget" ? "" : $("token").value.trim();
   $("unlock").textContent = token ? "Token set" : "Enter token";
-  compared = null; letters();
+  letters();
 };
 $("ask").onsubmit = explain; $("retry").onclick = retry; $("filter").oninput = $("sort").onchange = overview;
 window.addEventListener("hashchange", route);
