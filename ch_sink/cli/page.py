@@ -17,7 +17,7 @@ log = logging.getLogger("ch_sink")
 
 _FRESH = 5.0
 """Seconds for which what the ledgers and brokers said is shown again."""
-_TOTALS = ("rows", "deletes", "dead_letters", "deduplicated")
+_TOTALS = ("rows", "deletes", "dead_letters", "deduplicated", "out_of_range")
 """Figures that `status` counts since the stream began, and a job since the job began."""
 _LETTERS = 100
 """The most dead letters of a stream that are shown."""

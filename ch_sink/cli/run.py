@@ -265,6 +265,8 @@ def show_summaries(out: Output, summaries: "list[StreamSummary]") -> None:
             out.warn(
                 f"{s.table}: {number} of {grouped(s.counts.records)} became dead letters; `ch_sink check` says why"
             )
+        if s.counts.out_of_range:
+            out.warn(f"{s.table}: {counted(s.counts.out_of_range, 'value')} out of range, stored as out_of_range says")
 
 
 def pause(configs: ConfigFiles, only: Only = None, overrides: Overrides = None, as_json: AsJson = False) -> None:

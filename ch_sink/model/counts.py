@@ -22,7 +22,9 @@ class Counts:
     top: int = 0
     """Highest version of the rows."""
     kinds: Counter[str] = field(default_factory=Counter)
-    """By kind of record: events, upserts, deletes, tombstone, redelivered, …; and milliseconds by stage (``…_ms``)."""
+    """By kind of record: events, upserts, deletes, tombstone, redelivered, …; values out of range; and milliseconds by
+    stage (``…_ms``).
+    """
 
     def add(self, other: "Counts") -> None:
         """Add the figures of something else."""
@@ -50,6 +52,11 @@ class Counts:
         return sum(self.kinds[kind] for kind in DEDUPLICATED)
 
     @property
+    def out_of_range(self) -> int:
+        """Values that were stored as another one, or as null, because their column cannot hold them."""
+        return self.kinds["out_of_range"]
+
+    @property
     def stages(self) -> dict[str, float]:
         """Seconds by stage, summed over tasks."""
         return {name.removesuffix("_ms"): n / 1000 for name, n in list(self.kinds.items()) if name.endswith("_ms")}
@@ -62,6 +69,7 @@ class Counts:
             "deletes": self.deletes,
             "dead_letters": self.dead_letters,
             "deduplicated": self.deduplicated,
+            "out_of_range": self.out_of_range,
         }
 
 

@@ -184,6 +184,7 @@ def progress_line(summary: StreamSummary) -> str:
         (seen.deduplicated, "deduplicated", "deduplicated"),
         (sum(seen.skipped.values()), "skipped", "skipped"),
         (summary.waiting, "waiting", "waiting"),
+        (seen.out_of_range, "value out of range", "values out of range"),
         (seen.dead_letters, "dead letter", "dead letters"),
     ):
         if number:
@@ -318,6 +319,7 @@ class StreamStatus:
             "dead_letters_by_kind": dict(self.dead_letters),
             "set_aside": counts.skipped,
             "deduplicated": counts.deduplicated,
+            "out_of_range": counts.out_of_range,
             "partitions": [p.as_json() for p in self.partitions],
             "earlier_topics": list(self.earlier_topics),
             "last_batch": self.last_batch,

@@ -103,6 +103,8 @@ def _counts(batch: ChangeBatch, order: Sequenced, *, truncated: bool) -> Counter
     counts = Counter(order.skipped)
     counts.update({str(kind): n for kind, n in batch.skipped_counts.items()})
     counts["events"] += len(batch)
+    if batch.clamped:
+        counts["out_of_range"] += batch.clamped.total()
     if truncated:
         counts["truncates"] += 1
     return counts

@@ -109,6 +109,11 @@ _COUNTERS: Sequence[tuple[str, str, Callable[[StreamSummary], float]]] = (
         "Changes that were applied before or are older than the row",
         lambda s: s.counts.deduplicated,
     ),
+    (
+        "out_of_range_values",
+        "Values stored as another one, or as null, because their column cannot hold them",
+        lambda s: s.counts.out_of_range,
+    ),
     ("backward_steps", "Times that a source's position stepped back", lambda s: s.counts.kinds["backward_steps"]),
     ("retries", "Failures after which the stream tried again", lambda s: s.retries),
 )

@@ -215,7 +215,8 @@ def test_case_12_a_clamped_value_is_cancelled_as_it_was_stored(make: Make, engin
     fed.client.command(f"SYSTEM STOP MERGES {fed.name}")
     fields = [field("v", "string"), field("t", "int64", TIME + "Timestamp")]
     sent = [253_402_300_799_000, -62_135_596_800_000, 1000]
-    fed.feed([enveloped(fields, insert(i, "a", 100 + i, t=t)) for i, t in enumerate(sent)])
+    applied = fed.feed([enveloped(fields, insert(i, "a", 100 + i, t=t)) for i, t in enumerate(sent)])
+    assert sum(one.counts.out_of_range for one in applied) == 2
     for pos, letter in ((200, "b"), (300, "c")):
         changes = [update(row(i, "?"), row(i, letter, t=t), pos + i) for i, t in enumerate(sent)]
         fed.feed([enveloped(fields, event) for event in changes])
