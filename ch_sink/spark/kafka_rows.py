@@ -122,7 +122,7 @@ class _Opening:
     @contextmanager
     def __call__(self, task: RangeTask, batches: Iterable[pa.RecordBatch]) -> Iterator[OpenPorts]:
         kept, source = kept_stream(self.config), _Source(task, batches, self.rows[task.partition])
-        concerned = concerned_by(kept.config)
+        concerned = concerned_by(kept.config, task.table)
 
         def chunks(first: int) -> Iterator[Chunk]:
             size, most = task.chunk_offsets, task.chunk_bytes

@@ -46,12 +46,15 @@ def task_ports(
     task: Task,
     decoder: Callable[[TargetTable, bool], BatchDecoder],
     fetched: Sequence[Message] | None = None,
+    *,
+    letters: str = "",
 ) -> TaskPorts:
     """What a task works with. Raises ClickHouseError.
 
     Args:
         decoder: for a table, with before images or not.
         fetched: the records of its range, if they have been read.
+        letters: the topic's identity in dead letters, if it is another one.
     """
     client, policy, table = client_of(config), config.policy(), task.table
     kafka = kafka_settings(config)
@@ -74,7 +77,7 @@ def task_ports(
         ),
         Stores(
             ClickHouseWriter(client, table),
-            dead_letters_of(config, client, task.topic_id),
+            dead_letters_of(config, client, letters or task.topic_id),
             _pending(client, config, task, kafka),
             ledger,
             lambda done: ledger.put_progress(progress_entry(task, done.end, done.state)),
@@ -132,11 +135,11 @@ def _read_chunks(
             yield from cut(map(concerned, slices), first, task.end, chunk_offsets=size, chunk_bytes=most)
 
 
-def concerned_by(config: Config, table: TargetTable | None = None) -> Callable[[Records], Records]:
+def concerned_by(config: Config, table: TargetTable) -> Callable[[Records], Records]:
     """The part of a topic's records that the stream applies. ``table``: its columns tell what a row is."""
     if not config.source_table:
         return lambda records: records
-    columns = [column.name for column in table.source_columns] if table is not None else []
+    columns = [column.name for column in table.source_columns]
     registry, events = schema_registry(config.kafka.registry()), config.policy().events
     return RecordsOfTable(config.source_table, registry, events, columns).among
 
