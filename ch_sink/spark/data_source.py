@@ -5,6 +5,7 @@ before all tasks end. So it takes what each task can decide alone: changes whose
 order of tasks (events of a topic, truncates, new columns, values that are kept) is refused, with what does it.
 """
 
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from ch_sink.pipeline.chunks import Chunk
 from ch_sink.ports import FinishedRange, RangeIntent
 from ch_sink.spark.change_feed import FEED, OPS, TOPIC, expect_ordered
 from ch_sink.spark.change_rows import expect_served, expect_stated_versions, newer, numbered
-from ch_sink.spark.foreach_batch import prepare, with_hints
+from ch_sink.spark.foreach_batch import await_resume, prepare, with_hints
 from ch_sink.stream.claims import live
 from ch_sink.stream.run_task import TaskPorts, run_task
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task
@@ -72,6 +73,15 @@ class _Plan:
     op: str | None
     left_out: frozenset[str]
     kinds: Mapping[str, str]
+    write: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """A name of its own."""
+
+    def letters(self, context: TaskContext | None) -> str:
+        """What dead letters have in the place of a topic's identity: rows of each write are counted from 0."""
+        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        if context is None or batch is None:
+            return f"{TOPIC} {self.write}"
+        return f"{TOPIC} {context.getLocalProperty('sql.streaming.queryId')} {batch}"
 
 
 @dataclass
@@ -106,6 +116,11 @@ def _plan(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> 
                 "a writer of Spark cannot add columns to the table (evolve: add_columns)",
                 hint="Use foreachBatch with ch_sink.spark.changes.",
             )
+        if config.errors.max is not None or config.errors.max_rate is not None:
+            raise ConfigError(
+                "a writer of Spark cannot count the dead letters of its tasks before they are stored (errors)",
+                hint="Use foreachBatch with ch_sink.spark.changes.",
+            )
         keys = tuple(key.strip() for key in given["keys"].split(","))
         left_out = {name.strip() for name in given.get("except_column_list", "").split(",")} - {""}
         plan = _Plan(
@@ -131,6 +146,7 @@ def _plan(options: Mapping[str, str], schema: "StructType", overwrite: bool) -> 
 def _table(config: Config) -> TargetTable:
     """The table as it is now, whose stream nobody else may have."""
     prepare(config)
+    await_resume(config)
     owner = ledger_of(config, client_of(config)).owner()
     if owner is not None and live(config.stream_name, owner):
         raise LedgerConflict(
@@ -171,7 +187,7 @@ def _write(plan: _Plan, batches: Iterator[pa.RecordBatch]) -> _Written:
             yield left.of(chunk)
 
     def open_ports(wanted: Task) -> TaskPorts:
-        ports = task_ports(config, wanted, lambda table, _before: decoder(table))
+        ports = task_ports(config, wanted, lambda table, _before: decoder(table), letters=plan.letters(context))
         return replace(ports, chunks=chunks)
 
     with with_hints():

@@ -221,12 +221,36 @@ def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) 
     assert (shelf.count(), rows_of(session, shelf)) == (stored, recorded)
 
 
+@needs_data_sources
+def test_the_format_keeps_the_dead_letters_of_each_write_and_micro_batch(session: Any, shelf: Shelf) -> None:
+    register(session)
+    shelf.client.command(f"ALTER TABLE {shelf.database}.orders MODIFY COLUMN status Nullable(UInt8)")
+    numbers = iter(range(1, 9))
+
+    def bad() -> Any:
+        number = next(numbers)
+        schema = "id bigint, status int, _change_type string, _commit_version bigint"
+        return frame(session, [(number, 300, "insert", number)], schema).coalesce(1)
+
+    for _ in range(2):
+        written(bad().write.mode("append"), shelf).save()
+    folder = str(shelf.folder / "bad")
+    for _ in range(2):
+        bad().write.mode("append").parquet(folder)
+    stream = session.readStream.schema(bad().schema).option("maxFilesPerTrigger", 1).parquet(folder).writeStream
+    stream = written(stream, shelf).option("checkpointLocation", str(shelf.folder / "checkpoint"))
+    stream.trigger(availableNow=True).start().awaitTermination()
+    letters = f"SELECT key FROM {shelf.database}.ch_sink_dead_letters FINAL"
+    assert len(shelf.client.rows(letters)) == 4
+
+
 @pytest.mark.sampled(1)
 @needs_data_sources
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         ({"evolve": "add_columns"}, "cannot add columns to the table"),
+        ({"errors.max": "0"}, "cannot count the dead letters of its tasks"),
         ({"ignore_null_updates_column_list": "status"}, "has no option ignore_null_updates_column_list"),
         ({"clickhouse.tabel": "x"}, "clickhouse.tabel is not a known key; did you mean clickhouse.table?"),
         ({"keys": "nr"}, "the DataFrame has no column nr"),
