@@ -46,14 +46,16 @@ def handover_of(config: Config, client: Client, table: TargetTable) -> ClickHous
     return ClickHouseHandover(client, config.state_database, config.state_tables.handover, config.stream_name, table)
 
 
+def states_of(config: Config, settings: ClickHouseSettings) -> ClickHouseStreamStates:
+    """The states of all streams of the configuration's ledger. Connects to nothing yet."""
+    return ClickHouseStreamStates(settings, config.state_database, config.state_tables.ledger)
+
+
 def states_by_ledger(configs: Sequence[Config]) -> list[tuple[ClickHouseStreamStates, list[Config]]]:
     """The configurations that share a ledger, with the states of their streams. Raises ClickHouseUnavailable, …"""
     groups: dict[ClickHouseStreamStates, list[Config]] = {}
     for config in configs:
-        settings = client_of(config).settings
-        groups.setdefault(
-            ClickHouseStreamStates(settings, config.state_database, config.state_tables.ledger), []
-        ).append(config)
+        groups.setdefault(states_of(config, client_of(config).settings), []).append(config)
     return list(groups.items())
 
 

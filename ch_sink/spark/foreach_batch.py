@@ -5,9 +5,11 @@ one process queries come and go without a word, so the query that holds a stream
 it, one that runs keeps it, and the other is refused.
 """
 
+import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -18,12 +20,13 @@ from ch_sink.clickhouse import run_statement
 from ch_sink.clickhouse.state_table import StateTable
 from ch_sink.config import Config, load_rows
 from ch_sink.discovery.job_topics import existing_tables
-from ch_sink.discovery.wiring import client_of, kafka_settings, table_spec
+from ch_sink.discovery.wiring import client_of, kafka_settings, states_of, table_spec
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
 from ch_sink.kafka import range_consumer
 from ch_sink.spark.executor import context_of
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.spark.kafka_rows import expect_kafka_columns, kafka_rows, spans_of
+from ch_sink.stream.standing import left_paused, standing
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.ddl import state_tables
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
@@ -31,6 +34,8 @@ from ch_sink.wiring.worker import run_configured
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("ch_sink")
 
 Given = str | Path | Mapping[str, Any]
 Stream = tuple[str, str, str]
@@ -133,6 +138,9 @@ def applied(frame: "DataFrame", config: Config, known: Known, partitions: int, w
                 )
             _held.pop(key).stream.close()
             held = None
+        if held is not None and is_paused(config):
+            _held.pop(key).stream.close()
+            held = None
     stream = held.stream if held is not None else _opened(config, known, partitions)
     try:
         stream.apply(known, *work(stream))
@@ -150,6 +158,7 @@ def applied(frame: "DataFrame", config: Config, known: Known, partitions: int, w
 
 def _opened(config: Config, known: Known, partitions: int) -> FrameStream:
     prepare(config)
+    await_resume(config)
     text = config.to_task_json()
     with closing(SharedTopics()) as topics:
         stream = FrameStream(stream_settings(config), stream_ports(config, topics))
@@ -159,6 +168,23 @@ def _opened(config: Config, known: Known, partitions: int) -> FrameStream:
         stream.close()
         raise
     return stream
+
+
+def is_paused(config: Config) -> bool:
+    """Whether somebody has paused the stream. Raises ClickHouseError."""
+    name = config.stream_name
+    recorded = states_of(config, client_of(config).settings).read([name])[name]
+    return standing(recorded).state == "paused" and not left_paused(recorded)
+
+
+def await_resume(config: Config) -> None:
+    """Wait while the stream is paused. Raises ClickHouseError."""
+    told = False
+    while is_paused(config):
+        if not told:
+            log.warning("stream %s is paused; its next batch waits for `ch_sink resume`", config.stream_name)
+            told = True
+        time.sleep(1.0)
 
 
 def prepare(config: Config) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ch_sink.errors import ConfigError, DataLoss, StreamFailed
 from ch_sink.model.values import TopicState
+from ch_sink.ports import TableRefilled
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import NoGroup, StreamPorts, StreamSettings
@@ -192,7 +193,12 @@ class FrameStream:
 
     def _expect_applied(self, topic_id: str, partition: int, offset: int) -> None:
         """Raises DataLoss for a record below the ledger's offsets that was never applied: the stream began above it."""
-        read = self._ports.ledger.states_over(topic_id, partition, offset, offset + 1)
+        ledger = self._ports.ledger
+        filled = any(
+            fact.topic_id == topic_id and fact.partition == partition and offset < fact.offset
+            for fact in ledger.facts(TableRefilled)
+        )
+        read = filled or ledger.states_over(topic_id, partition, offset, offset + 1)
         if not read and self.settings.on_data_loss == "fail":
             raise DataLoss(
                 f"partition {partition} of {self.settings.topic}: the stream began above offset {offset}, so the "

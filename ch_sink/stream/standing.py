@@ -36,7 +36,7 @@ _PROCESS = re.compile(r"@(.*), process (\d+):(\d*)")
 _WAIT = 600.0
 """Seconds that a running batch gets to its end."""
 _UNHEARD = 5.0
-"""The same for a job that takes no requests: a DataFrame's stream."""
+"""The same where no job is heard of: a DataFrame's stream hears of requests with its next batch."""
 
 
 def standing(recorded: RecordedState, config: str | None = None) -> Standing:

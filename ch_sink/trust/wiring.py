@@ -11,7 +11,6 @@ from functools import cache, partial
 from urllib.parse import urlsplit
 
 from ch_sink.clickhouse import (
-    ClickHouseStreamStates,
     Client,
     detect,
     planned_rollups,
@@ -31,6 +30,7 @@ from ch_sink.discovery.wiring import (
     key_columns,
     ledger_of,
     pending_of,
+    states_of,
     table_spec,
     topic_offsets,
 )
@@ -69,7 +69,7 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
         key,
         filled_columns(table, schema),
         config.state_database,
-        StoppableTopic(KafkaTopic(kafka_settings(config), config.kafka.topic, concerned_by(config)), check),
+        StoppableTopic(KafkaTopic(kafka_settings(config), config.kafka.topic, concerned_by(config, table)), check),
         lambda now, before: decoder_for(
             now,
             policy,
@@ -79,7 +79,7 @@ def subject_of(config: Config, check: Check = never_stops) -> Subject:
             key=recorded,  # records of a former key, which the stream has left out, may come first
         ),
         ledger_of(config, client),
-        ClickHouseStreamStates(client.settings, config.state_database, config.state_tables.ledger),
+        states_of(config, client.settings),
         schema,
         (lambda: open_source(source_address(config, tables))) if config.source is not None else None,
         " AND ".join(f"{quote(name)} = {sql}" for name, sql in policy.columns.add if name in policy.columns.source),

@@ -15,7 +15,7 @@ from ch_sink.clickhouse import (
     Retry,
 )
 from ch_sink.config import Config
-from ch_sink.discovery.wiring import client_of, dead_letters_of, kafka_settings, ledger_of, pending_of
+from ch_sink.discovery.wiring import client_of, dead_letters_of, kafka_settings, ledger_of, pending_of, states_of
 from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaSettings, TopicWatermarks
 from ch_sink.model.values import TopicState
 from ch_sink.stream.batch_plan import rewind
@@ -124,7 +124,7 @@ def members_of(configs: Sequence[Config]) -> list[Member]:
     made = []
     for config in configs:
         settings = replace(ClickHouseSettings(**config.clickhouse.connection()), retry=Retry(1), timeout=_TIMEOUT)
-        place = ClickHouseStreamStates(settings, config.state_database, config.state_tables.ledger)
+        place = states_of(config, settings)
         patience = Patience(math.inf if config.retry_for is None else config.retry_for)
         made.append(Member(config.stream_name, ledgers.setdefault(place, place), config.fingerprint(), patience))
     return made

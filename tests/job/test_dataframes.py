@@ -1,6 +1,8 @@
 """`sink` on a real Spark: batches of DataFrames, by hand and by streaming queries, on classic Spark and on Connect."""
 
 import re
+import threading
+import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -12,8 +14,12 @@ import pytest
 import yaml
 
 from ch_sink.clickhouse import ClickHouseLedger
+from ch_sink.config import load_rows
+from ch_sink.discovery.wiring import ledger_of, states_of
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
-from ch_sink.ports import FinishedRange
+from ch_sink.order import State
+from ch_sink.ports import FinishedRange, TableRefilled
+from ch_sink.ports.ledger import Request
 from ch_sink.spark import frame_tasks, history, sink
 from tests.support.choose import some
 from tests.support.frames import TOPIC, Shelf, change, needs_data_sources
@@ -50,6 +56,34 @@ def test_batches_are_applied_once_however_often_they_come(session: Any, shelf: S
     assert shelf.count() == 71
     assert shelf.rows()[7] == "paid"
     assert 8 not in shelf.rows()
+
+
+def test_a_paused_stream_waits_and_a_filling_counts_as_applied(session: Any, shelf: Shelf) -> None:
+    config = load_rows(shelf.config())
+    states = states_of(config, shelf.client.settings)
+    function = sink(shelf.config())
+    first = shelf.write({0: [change(n, n) for n in range(1, 5)]})
+    function(session.read.parquet(str(first)), 0)
+    states.ask({config.stream_name: Request("pause", "me", time.time())})
+    counted = []
+
+    def resume() -> None:
+        time.sleep(2.5)
+        counted.append(shelf.count())
+        ledger = ledger_of(config, shelf.client)
+        ledger.claim("filling")
+        ledger.record(TableRefilled(TOPIC, 0, 8))
+        ledger.results([FinishedRange(TOPIC, TOPIC, 0, 8, 8, state=State().to_json())])
+        ledger.release()
+        states.ask({config.stream_name: Request("resume", "me", time.time())})
+
+    thread = threading.Thread(target=resume)
+    thread.start()
+    more = shelf.write({0: [change(n, n) for n in range(5, 11)]}, {0: 4})
+    function(session.read.parquet(str(more)), 1)
+    thread.join()
+    assert counted == [4]
+    assert sorted(shelf.rows()) == [1, 2, 3, 4, 9, 10]  # 5 to 8 are those of the filling, which this table lacks
 
 
 def parts(shelf: Shelf) -> int:
