@@ -5,7 +5,6 @@ from typing import Literal
 
 from ch_sink.clickhouse import (
     FAMILIES,
-    ClickHouseTableAdmin,
     Client,
     detect,
     expect_free_names,
@@ -29,23 +28,21 @@ from ch_sink.discovery.connector_findings import (
 from ch_sink.discovery.init_plan import other_rows, plan_init
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.servers import replica_findings, servers_of
+from ch_sink.discovery.statuses import progress_findings
 from ch_sink.discovery.stream_key import recorded_key
 from ch_sink.discovery.value_findings import computed_findings, document_findings, value_findings
 from ch_sink.discovery.wiring import (
     VIEWS_LATER,
     client_of,
     key_columns,
-    ledger_of,
     table_spec,
     topic_offsets,
     views_key,
 )
-from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, StreamFailed, TableNotFound
+from ch_sink.errors import AccessDenied, ChSinkError, ClickHouseError, TableNotFound
 from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
-from ch_sink.stream.claims import expect_same_terms
-from ch_sink.stream.rollback import expect_entered, expect_same_table
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.ddl import views_of
 from ch_sink.table.evolve import adding_by_hand, computed_here, diff, refilled, unfilled
@@ -166,7 +163,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
             yield from _columns(config, table, schema)
     yield from _other_tables(config, client, views_key(config, schema, table, seen.recorded), table)
     yield from _rollups(config, client, table)
-    yield from _progress(config, client, topic, table)
+    yield from progress_findings(config, client, topic, table)
     yield from _other_rows(config, client, table, key)
 
 
@@ -351,41 +348,3 @@ def _other_rows(config: Config, client: Client, table: TargetTable, key: tuple[s
         yield Finding("fail", "versions", str(error), error.hint)
     else:
         yield from [found] if found is not None else []
-
-
-def _progress(config: Config, client: Client, topic: TopicState | None, table: TargetTable) -> Iterator[Finding]:
-    """The stream's progress: columns that it has filled otherwise, and offsets that no longer exist."""
-    ledger, policy = ledger_of(config, client), config.policy()
-    try:
-        known = ledger.topic_ids()
-        progress = ledger.progress(topic.topic_id) if topic else {}
-        last = expect_same_terms(config.stream_name, ledger, table, policy, config.source_table)
-    except StreamFailed as error:
-        yield Finding("fail", "columns", str(error), error.hint)
-        return
-    except ChSinkError:
-        # The ledger's table does not exist, which is already a finding.
-        return
-    try:
-        place = config.clickhouse
-        admin = ClickHouseTableAdmin(client, place.database, place.table, policy)
-        expect_same_table(last, ledger, admin, table, policy)
-        expect_entered(table, ledger)
-    except ChSinkError as error:
-        yield Finding("fail", "table", str(error), error.hint)
-    if topic is not None and known and topic.topic_id not in known:
-        level = "warn" if config.topic_recreated == "restart" else "fail"
-        yield Finding(
-            "warn" if level == "warn" else "fail",
-            "topic",
-            f"{topic.topic} was recreated after the stream last read it (topic_recreated: {config.topic_recreated})",
-            "Set topic_recreated: restart to read the new topic from its start.",
-        )
-    gone = {p: topic.low[p] - offset for p, offset in progress.items() if topic and topic.low.get(p, 0) > offset}
-    for partition, count in gone.items():
-        yield Finding(
-            "fail" if config.on_data_loss == "fail" else "warn",
-            "offsets",
-            f"partition {partition}: {count} offsets were dropped by the broker before they were read",
-            f"Set on_data_loss: continue to skip them. {REFILL}.",
-        )

@@ -1,10 +1,14 @@
-"""The status of streams: what their ledgers and topics say now; topics that cannot be streams show as stopped."""
+"""The status of streams: what their ledgers and topics say now; topics that cannot be streams show as stopped. And what
+``check`` says of a stream's progress.
+"""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 
+from ch_sink.clickhouse import ClickHouseTableAdmin, Client
 from ch_sink.config import Config, Job
 from ch_sink.discovery.wiring import (
     client_of,
@@ -14,12 +18,26 @@ from ch_sink.discovery.wiring import (
     states_by_ledger,
     topic_offsets,
 )
-from ch_sink.errors import BrokerUnavailable, ChSinkError, KafkaError
+from ch_sink.errors import (
+    REFILL,
+    BrokerUnavailable,
+    ChSinkError,
+    DataLoss,
+    KafkaError,
+    StreamFailed,
+)
 from ch_sink.kafka import KafkaSettings
 from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import Standing, StreamStatus, earlier_topics, partitions_of, worst_first
+from ch_sink.pipeline.target import Target
 from ch_sink.ports import Compared, FinishedRange, Ledger, PartitionTotals
+from ch_sink.stream.batch_plan import expect_end_still
+from ch_sink.stream.claims import expect_same_terms
+from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
+from ch_sink.stream.rollback import expect_complete, expect_entered, expect_same_table
 from ch_sink.stream.standing import seen_from_outside
+from ch_sink.table.checks import Finding
+from ch_sink.table.model import TargetTable
 
 
 def stand_in(jobs: Sequence[Job], topic: str) -> Config:
@@ -131,3 +149,64 @@ def topic_states(configs: Sequence[Config], warn: Callable[[str], None]) -> dict
                 except KafkaError as error:
                     warn(f"{error}; the lag is unknown")
     return found
+
+
+def progress_findings(
+    config: Config, client: Client, topic: TopicState | None, table: TargetTable
+) -> Iterator[Finding]:
+    """The stream's progress: columns that it has filled otherwise, and offsets that no longer exist."""
+    ledger, policy = ledger_of(config, client), config.policy()
+    try:
+        known = ledger.topic_ids()
+        progress = ledger.progress(topic.topic_id) if topic else {}
+        last = expect_same_terms(config.stream_name, ledger, table, policy, config.source_table)
+    except StreamFailed as error:
+        yield Finding("fail", "columns", str(error), error.hint)
+        return
+    except ChSinkError:
+        # The ledger's table does not exist, which is already a finding.
+        return
+    try:
+        place = config.clickhouse
+        admin = ClickHouseTableAdmin(client, place.database, place.table, policy)
+        expect_same_table(last, ledger, admin, table, policy)
+        expect_entered(table, ledger)
+        if topic is not None and topic.topic_id in known:
+            expect_complete(ledger, admin, Target.of(table, policy), topic.topic_id, len(topic.low))
+    except ChSinkError as error:
+        yield Finding("fail", "table", str(error), error.hint)
+    yield from _limits(config, client, topic, progress)
+    if topic is not None and known and topic.topic_id not in known:
+        level = "warn" if config.topic_recreated == "restart" else "fail"
+        yield Finding(
+            "warn" if level == "warn" else "fail",
+            "topic",
+            f"{topic.topic} was recreated after the stream last read it (topic_recreated: {config.topic_recreated})",
+            "Set topic_recreated: restart to read the new topic from its start.",
+        )
+    gone = {p: topic.low[p] - offset for p, offset in progress.items() if topic and topic.low.get(p, 0) > offset}
+    for partition, count in gone.items():
+        yield Finding(
+            "fail" if config.on_data_loss == "fail" else "warn",
+            "offsets",
+            f"partition {partition}: {count} offsets were dropped by the broker before they were read",
+            f"Set on_data_loss: continue to skip them. {REFILL}.",
+        )
+
+
+def _asked_again(config: Config) -> TopicState:
+    with topic_offsets(config) as offsets:
+        return offsets.state(config.kafka.topic)
+
+
+def _limits(config: Config, client: Client, topic: TopicState | None, progress: Mapping[int, int]) -> Iterator[Finding]:
+    """An end that the topic has lost, and more dead letters than the file accepts."""
+    try:
+        if topic is not None:
+            expect_end_still(topic, progress, partial(_asked_again, config))
+        letters = dead_letters_of(config, client, "")
+        ErrorWatch(ErrorLimits(config.errors.max), lambda: sum(letters.count().values())).expect_few()
+    except (DataLoss, StreamFailed) as error:
+        yield Finding("fail", "offsets" if isinstance(error, DataLoss) else "dead letters", str(error), error.hint)
+    except ChSinkError:
+        return  # a server does not answer, or the table of dead letters does not exist: already a finding

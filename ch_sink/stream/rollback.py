@@ -15,7 +15,7 @@ table's comment notes what is to be recorded.
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -64,7 +64,7 @@ class Restored:
             f"{table} has rows, and the ledger has no entry of stream {self._stream.settings.name}: to read the topic "
             "from its start would store changes twice that are there",
             hint="Restore the table and the ledger together, or name a new table in clickhouse.table. If the rows are "
-            "of other changes only, state the offsets to begin at in start.",
+            "of other changes only, set start: latest.",
         )
 
     def _compare_with(self, group: GroupOffsets) -> None:
@@ -202,14 +202,24 @@ def _filled_again(table: TargetTable, policy: Policy) -> str:
     return f"{fill}, then `ch_sink resume CONFIG`; or restore a newer backup."
 
 
-def lacking(ledger: Ledger, target: Target, topic_id: str, partitions: int, stored: int) -> str:
+def lacking(ledger: Ledger, target: Target, topic_id: str, partitions: int, stored: Callable[[], int]) -> str:
     """What a table lacks of what its stream has stored, in words; empty if nothing shows that it lacks rows.
 
     Args:
         partitions: how many the topic has.
-        stored: the highest version of the stream's rows, −1 if there are none.
+        stored: asks for the highest version of the stream's rows, −1 if there are none; after the ledger was read, so
+            that rows which a job stores meanwhile do not count as lost.
     """
-    return _Wanted.of(ledger, topic_id, partitions).lacking(target, stored)
+    if not _shows_losses(target):
+        return ""
+    wanted = _Wanted.of(ledger, topic_id, partitions)
+    return wanted.lacking(target, stored())
+
+
+def expect_complete(ledger: Ledger, admin: TableAdmin, target: Target, topic_id: str, partitions: int) -> None:
+    """Raises StreamFailed if the table lacks rows of the topic that the stream has stored."""
+    if lacks := lacking(ledger, target, topic_id, partitions, lambda: admin.highest_version(target.table)):
+        raise StreamFailed(lacks, hint=_filled_again(target.table, target.policy))
 
 
 def newest_stored(results: Iterable[FinishedRange], truncates: Iterable[TruncateFloor], removed: int = 0) -> int:

@@ -173,8 +173,11 @@ def _write(subject: Subject, found: Comparison, statements: Iterable[str], query
 
 def _expect_none_lost(subject: Subject, found: Comparison) -> None:
     """Raises StreamFailed if the table lacks rows: with the newest one written, nothing would show it any more."""
-    stored = max_version(subject.client, subject.table, empty=-1, condition=subject.condition)
     target = Target.of(subject.table, subject.settings.policy)
+
+    def stored() -> int:
+        return max_version(subject.client, subject.table, empty=-1, condition=subject.condition)
+
     if lacks := lacking(subject.ledger, target, found.topic.topic_id, len(found.applied), stored):
         raise StreamFailed(
             f"{lacks}. A repair of some rows would hide that others are missing",

@@ -1,13 +1,15 @@
 """A backup of the table and the sink's own tables is restored while a job works: it loses no row."""
 
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from ch_sink.config import load_job
+from ch_sink.discovery.wiring import ledger_of
 from ch_sink.errors import StreamFailed, TakenBack
-from ch_sink.ports import TableRefilled
+from ch_sink.order import State
+from ch_sink.ports import FinishedRange, TableRefilled
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.rollback import fill_note
 from ch_sink.stream.tasks import Task, TaskResult
@@ -59,6 +61,29 @@ def test_a_job_under_which_a_backup_is_restored_reads_again_what_came_since(plac
     run_inline(config)
     rows = place.rows("SELECT id, v FROM {db}.orders_current ORDER BY id")
     assert [tuple(row.values()) for row in rows] == [(n, f"v{n}") for n in range(3)]
+
+
+def test_check_names_what_keeps_a_stream_from_going_on(place: Place) -> None:
+    """Rows that are gone, more dead letters than the file accepts, and a topic that ends below what was read."""
+    topic = fresh_topic()
+    place.kafka.create_topic(topic, 1)
+    events = [mysql("c", {"id": n}, None, {"id": n, "v": f"v{n}"}, n) for n in range(1, 4)]
+    bad = replace(recorded(topic, events)[0], value=b"{")
+    produce(place.kafka, [*recorded(topic, events), bad])
+    config = place.config(topic, "orders", errors={"max": 1})
+    assert inside("init", config, "--apply").returncode == 0
+    run_inline(config)
+    assert inside("check", config).returncode == 0
+    place.client.command(f"ALTER TABLE {place.database}.orders DELETE WHERE id = 3", settings={"mutations_sync": 2})
+    said = inside("check", config, "--set", "errors.max=0")
+    assert said.returncode == 1
+    assert "lacks rows that the stream has stored" in said.stdout
+    assert "1 dead letter of this stream, and errors.max is 0" in said.stdout
+    ledger = ledger_of(load_job(config).only(), place.client)
+    ledger.claim("further")
+    ledger.results([FinishedRange(topic, ledger.topic_ids()[0], 0, 50, 50, state=State().to_json())])
+    ledger.release()
+    assert "it has lost its end" in inside("check", config).stdout
 
 
 def test_check_names_a_table_that_is_not_the_one_of_the_stream(place: Place) -> None:

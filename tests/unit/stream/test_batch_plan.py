@@ -15,7 +15,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
-from ch_sink.stream.batch_plan import OffsetRange, plan_ranges
+from ch_sink.stream.batch_plan import OffsetRange, expect_end_still, plan_ranges
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.ports import StreamSettings
 from ch_sink.stream.tasks import RangeDone, RangeTask, Task
@@ -203,6 +203,16 @@ def test_a_topic_that_lost_its_end_stops_the_stream(choice: Any) -> None:
     with pytest.raises(DataLoss, match="has lost its end"):
         stream.plan({0: 99, 1: 0})
     assert spans(stream.plan({0: 101, 1: 0})) == [(0, 100, 101)]
+
+
+def test_a_topic_that_has_grown_since_it_was_asked_has_not_lost_its_end() -> None:
+    def state(end: int, topic_id: str = "id") -> TopicState:
+        return TopicState("t", topic_id, {0: 0}, {0: end})
+
+    expect_end_still(state(4), {0: 8}, lambda: state(9))
+    expect_end_still(state(4), {0: 8}, lambda: state(0, "another"))
+    with pytest.raises(DataLoss, match="has lost its end"):
+        expect_end_still(state(4), {0: 8}, lambda: state(5))
 
 
 def test_a_range_that_lost_records_is_run_from_what_is_left_of_it() -> None:
