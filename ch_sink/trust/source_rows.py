@@ -22,6 +22,7 @@ from ch_sink.errors import ConfigError, StreamFailed
 from ch_sink.model.counts import grouped
 from ch_sink.model.policy import Policy
 from ch_sink.observe.logs import Step
+from ch_sink.order import State
 from ch_sink.snapshot import DivisibleReader, Part, SourceAddress, SourceReader, open_source
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.load import ROWS, SnapshotColumn, expect_unique, lacking_columns, load, snapshot_columns, store
@@ -41,6 +42,23 @@ class ReadSource:
     """The source's position after the reading."""
     lacking: tuple[str, ...]
     """Columns of the source that the table lacks."""
+
+
+def expect_one_database(subject: Subject, topic_id: str) -> None:
+    """Raises StreamFailed if the topic has rows of several connectors or databases: the source is one of them.
+
+    Several tables of a database may be parts of the one that the source names.
+    """
+    states = [State.from_json(total.state) for total in subject.ledger.totals() if total.topic_id == topic_id]
+    names = {name for state in states for name in (*state.names, *state.sources) if name}
+    databases = {table.partition(".")[0] for state in states for table in state.tables}
+    what, several = ("connectors", names) if len(names) > 1 else ("databases", databases)
+    if len(several) > 1:
+        raise StreamFailed(
+            f"topic {subject.settings.topic} has events of the {what} {' and '.join(sorted(several)[:5])}, and "
+            "source.url names one database: the rows of the others would count as extra",
+            hint="Use --against topic, or give each of them a topic and a table of its own.",
+        )
 
 
 def read_source(

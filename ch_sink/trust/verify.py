@@ -31,7 +31,7 @@ from ch_sink.trust.report import Report, causes
 from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import shadow_of, shadow_tables, staying
 from ch_sink.trust.sides import KEY, Side
-from ch_sink.trust.source_rows import read_source
+from ch_sink.trust.source_rows import expect_one_database, read_source
 from ch_sink.trust.subject import Options, Subject, chosen_columns, expect_condition, expect_witness, states_at
 from ch_sink.trust.topic import offsets_behind
 from ch_sink.types.build import default_sql
@@ -134,7 +134,9 @@ class Comparison:
         self.topic = subject.topic.state(subject.settings.topic)
         self.reached = subject.reached(self.topic.topic_id).applied
         expect_entered(subject.table, subject.ledger)
-        if not self.from_source:
+        if self.from_source:
+            expect_one_database(subject, self.topic.topic_id)
+        else:
             expect_its_end(subject, self.topic)
         settings = subject.settings
         expect_same_terms(settings.name, subject.ledger, subject.table, settings.policy, settings.source_table)
