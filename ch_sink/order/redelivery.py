@@ -19,7 +19,8 @@ from ch_sink.types.arrow import untimed
 
 COUNT_AGAIN = (
     "Drop the table and the topic, set another `stream`, and let the connector take its whole snapshot again before "
-    "`ch_sink init` and `run`; or set key_columns, if some columns are unique in the source."
+    "`ch_sink init` and `run`; or set key_columns, if some columns are unique in the source. If the topic was created "
+    "again and begins with a whole snapshot, `ch_sink resync CONFIG --against topic --apply` fills the table from it."
 )
 """The next step where nothing tells whether a table without a key has a row already."""
 

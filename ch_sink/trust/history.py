@@ -62,23 +62,34 @@ def begin_at_load(fold: Fold, ledger: Ledger, topic: TopicState) -> int:
     at = {p: max([low, *(load.offset for load in loads if load.partition == p)]) for p, low in topic.low.items()}
     texts = ledger.states_at(topic.topic_id, at) if loads else {}
     states = {p: (at[p], State.from_json(text)) for p, text in texts.items() if text}
-    base = base_of(ledger, topic)
-    # The topic may have lost a truncate, and still hold what that has deleted, in another partition.
-    lost = any(topic.low.values()) and fold.truncates
-    floors = (floors_of(ledger, topic, base[0].epoch) if base and lost else None) or ()
-    fold.begin(at, states, (*base, *loads, *floors))
+    fold.begin(at, states, (*base_of(ledger, topic), *floors_of(ledger, topic, fold.truncates), *loads))
     return sum(at.values())
 
 
-def floors_of(ledger: Ledger, topic: TopicState, epoch: int) -> tuple[TruncateFloor, ...] | None:
-    """The truncates that the stream has carried out, for a fold that begins in this epoch.
+def floors_of(ledger: Ledger, topic: TopicState, truncates: bool) -> tuple[TruncateFloor, ...]:
+    """The truncates that the stream has carried out, where a fold does not do that itself.
 
-    None if that may give changes other epochs than the stream did, so that floors do not compare with them.
+    The file may say otherwise by now, or the topic have lost them, and still hold what they have deleted, in another
+    partition. Raises StreamFailed if a fold may give changes other epochs than the stream did, so that floors do not
+    compare with them.
+
+    Args:
+        truncates: the fold carries out those that the topic has.
     """
+    base = base_of(ledger, topic)
+    if not base or (truncates and not any(topic.low.values())):
+        return ()
     floors = tuple(floor for floor in ledger.facts(TruncateFloor) if floor.epoch or floor.commit)
     epochs = {facts.epoch for facts in facts_of(ledger, topic.topic_id)}
-    one = len(epochs) < 2 and all(floor.epoch <= epoch for floor in floors)
-    return floors if one or not floors else None
+    if len(epochs) < 2 and all(floor.epoch <= base[0].epoch for floor in floors):
+        return floors
+    if floors and not truncates:
+        raise StreamFailed(
+            f"the stream has deleted rows of topic {topic.topic} by a truncate, which the file ignores by now, and has "
+            "read the topic in several epochs since",
+            hint="Compare with the database: --against source.",
+        )
+    return ()
 
 
 def facts_of(ledger: Ledger, topic_id: str) -> list[TopicFacts]:

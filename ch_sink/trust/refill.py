@@ -29,7 +29,10 @@ from ch_sink.trust.sides import KEY, ROW, TIMES, Side
 from ch_sink.trust.subject import Subject, expect_witness, filled_columns
 from ch_sink.trust.successor import Successor
 
-NEW_SNAPSHOT = "Otherwise empty the table, delete the topic, and let the connector take a new snapshot."
+NEW_SNAPSHOT = (
+    "Otherwise delete the topic, let the connector take a new snapshot, and fill the table from that: "
+    "`ch_sink resync CONFIG --against topic --apply`."
+)
 """The next step for a table without a key."""
 
 Say = Callable[[str], None]

@@ -18,12 +18,12 @@ from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import RowsEdited, TableRefilled, TopicFacts
+from ch_sink.ports import Ledger, RowsEdited, TableRefilled, TopicFacts
 from ch_sink.stream.rollback import expect_entered
 from ch_sink.stream.standing import works
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.history import base_of, expect_its_end, expect_whole
+from ch_sink.trust.history import base_of, expect_its_end, expect_whole, floors_of
 from ch_sink.trust.load import count_rows
 from ch_sink.trust.refill import (
     Moved,
@@ -43,6 +43,7 @@ from ch_sink.trust.refill import (
 from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side
+from ch_sink.trust.source_rows import expect_one_database
 from ch_sink.trust.swap import Exchange, Way, exchanged, expect_empty, placed
 from ch_sink.trust.topic import WithoutErased, offsets_behind
 
@@ -111,11 +112,13 @@ def resynced(
     if not into:
         expect_refillable(refill)
     topic = subject.topic.state(subject.settings.topic)
+    if against == "source":
+        expect_one_database(subject, topic.topic_id)
     if apply and not into:
         Exchange.finish(refill, topic, say)
     else:
         expect_entered(subject.table, subject.ledger)
-    known = None if subject.reached(topic.topic_id).applied else _begun_now(refill, topic, against)
+    known = None if subject.reached(topic.topic_id).applied else _begun_now(subject.ledger, topic)
     if known is not None and not into:
         expect_empty(refill, topic.topic_id)
     if against == "topic":
@@ -150,14 +153,8 @@ def resynced(
     return Resynced(refill.stream, name, True, before, rows, paused, start, shape=changes, moved=moved)
 
 
-def _begun_now(refill: Refill, topic: TopicState, against: str) -> TopicFacts:
-    """The topic with an epoch of its own, above all that the ledger knows. Raises StreamFailed."""
-    if against == "topic":
-        raise StreamFailed(
-            f"stream {refill.stream!r} has read nothing of topic {topic.topic} yet",
-            hint="Run `ch_sink run CONFIG`, which reads the topic, or use --against source.",
-        )
-    ledger = refill.subject.ledger
+def _begun_now(ledger: Ledger, topic: TopicState) -> TopicFacts:
+    """The topic with an epoch of its own, above all that the ledger knows."""
     epochs = [State.from_json(t.state).epoch for t in ledger.totals()] + [t.epoch for t in ledger.facts(TopicFacts)]
     return TopicFacts(topic.topic_id, len(topic.high), max(epochs, default=-1) + 1)
 
@@ -198,7 +195,9 @@ def _filled(new: NewTable, way: Way, say: Say) -> tuple[int, dict[int, TableRefi
     """
     topic, known = way.topic, way.known
     if way.against == "topic":
-        new.fold.begin(topic.low, facts=base_of(new.refill.subject.ledger, topic))
+        ledger = new.refill.subject.ledger
+        begun = (known,) if known is not None else base_of(ledger, topic)
+        new.fold.begin(topic.low, facts=(*begun, *floors_of(ledger, topic, new.fold.truncates)))
         run = new_run()
         return 0, {p: TableRefilled(topic.topic_id, p, 0, run=run) for p in topic.low}
 

@@ -132,7 +132,8 @@ def _expect_one_key(live: TargetTable, clause: EngineClause) -> None:
     if own := [name for name, text in (("PRIMARY KEY", clause.primary_key), ("SAMPLE BY", clause.sample_by)) if text]:
         raise StreamFailed(
             f"{live.qualified} was created with {own[0]}, which the file does not state: another shape would lose it",
-            hint="Create a table of the new shape by hand, and fill it with `ch_sink resync CONFIG --into TABLE`.",
+            hint="Create a table of the new shape by hand, name it in clickhouse.table (and another stream, if the "
+            "file states one), and fill it with `ch_sink resync CONFIG --apply`; then drop the former one.",
         )
 
 

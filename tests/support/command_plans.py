@@ -49,6 +49,7 @@ REFUSED = {
 POLICIES: dict[str, dict[str, Any]] = {
     "auto": {}, "offsets": {"version_strategy": "kafka_offset"}, "letters": {"on_bad_record": "dead_letter"},
     "shared": {"add": (("place", "'eu'"),), "source_columns": ("place",)}, "truncates": {"truncate": "apply"},
+    "ignores": {"truncate": "ignore"},
     "unkeyed": {"key_columns": ("id",)}, "clamp": {"out_of_range": "clamp"},
 }  # fmt: skip
 PLAIN: dict[str, Callable[[Hand], None]] = {
