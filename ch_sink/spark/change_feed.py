@@ -155,7 +155,8 @@ class Changes:
             return
         keys = [quoted(key) for key in self._keys]
         found = (
-            rows.selectExpr(*keys, NUMBER, OP, f"to_json(struct(*)) AS {_ROW}")
+            # An insert and an update are in no order, either.
+            rows.selectExpr(*keys, NUMBER, f"{OP} = {int(Op.DELETE)} AS {OP}", f"to_json({_EXACTLY}) AS {_ROW}")
             .distinct()
             .groupBy(*keys, NUMBER, OP)
             .agg({_ROW: "count"})
@@ -254,3 +255,5 @@ def _expect_addable(table: TargetTable, types: Mapping[str, str]) -> None:
 
 _SUMS = ("sum(wordless)", "sum(unordered)")
 _ROW = "__ch_sink_row"
+_EXACTLY = "struct(*), map('timestampFormat', '{0}', 'timestampNTZFormat', '{0}')".format("yyyy-MM-dd HH:mm:ss.SSSSSS")
+"""A row, with all digits of its times: by itself ``to_json`` writes three."""

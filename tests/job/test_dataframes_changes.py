@@ -74,6 +74,9 @@ def test_changes_that_keep_values_need_an_order(session: Any, shelf: Shelf) -> N
     columns = "id long, status string, at int"
     with pytest.raises(ConfigError, match=r"different changes of the row id = 1 with the same at"):
         apply(frame(session, [(1, "a", 1), (2, "b", 1), (1, None, 1)], columns), 0)
+    times = [(1, f"2024-01-01 00:00:00.00000{n}", 1) for n in range(2)]
+    with pytest.raises(ConfigError, match=r"different changes of the row id = 1"):
+        apply(frame(session, times, columns).selectExpr("id", "timestamp(status) AS status", "at"), 0)
     assert shelf.count() == 0
     apply(frame(session, [(1, "a", 1), (2, "b", 1), (1, "a", 1), (1, None, 2)], columns), 1)
     assert shelf.rows() == {1: "a", 2: "b"}
