@@ -41,7 +41,10 @@ def converter(
     server's Date32 and DateTime64 hold. Raises TableError, naming the column, if the two types do not go together.
     """
     try:
-        target = parse_type(column.type).bare
+        tree = parse_type(column.type)
+        target = tree.bare
+        if policy.out_of_range == "null" and not (tree.nullable or tree.name in ("Dynamic", "Variant")):
+            policy = replace(policy, out_of_range="fail")  # the column would store its default
         context = Context(encoding, policy, years, placeholder(policy.placeholder) if omits else None)
         found, is_encoded = _resolved(source, column.stated, target, context)
         if found is not None and is_encoded:

@@ -218,6 +218,34 @@ def test_a_null_that_cannot_be_stored_stops_the_stream(
     assert wanted in str(stopped.value.hint)
 
 
+def test_a_value_out_of_range_does_not_hide_a_null_that_cannot_be_stored(client: Client, database: str) -> None:
+    source = EvolvingSource(
+        schemas=False, partitions=1, columns={"id": Added("int64", False), "n": Added("int32", False)}
+    )
+    source.write(0, n=1)
+    policy = replace(
+        POLICY, changes=replace(POLICY.changes, evolve="fail"), values=replace(POLICY.values, out_of_range="clamp")
+    )
+    feed = hand_fed(client, database, source, policy)
+    source.change("n", optional=True)
+    source.write(1, n=3_000_000_000)
+    source.write(2, n=None)
+    feed = Feed(client, database, feed.target.table, f"{database}/null", "evolving", policy, source.records())
+    with pytest.raises(StreamFailed, match="'n' that can be null now"):
+        feed.run()
+
+
+def test_a_key_column_that_the_source_does_not_declare_as_never_null_is_none_that_has_changed(
+    client: Client, database: str
+) -> None:
+    """As with key_columns: tables without a primary key seldom declare theirs."""
+    source = EvolvingSource(partitions=1, columns={"id": Added("int64", True), "n": Added("int32", False)})
+    source.write(0, n=1)
+    feed = hand_fed(client, database, source, POLICY)
+    feed.run()
+    assert client.rows(f"SELECT id, n FROM {feed.target.table.qualified}") == [{"id": 0, "n": 1}]
+
+
 def test_types_grow_with_the_sources(client: Client, database: str) -> None:
     source = EvolvingSource(partitions=1, columns={"id": Added("int64", False), "n": Added("int32", False, 1)})
     source.write(1, n=7)

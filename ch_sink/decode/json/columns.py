@@ -256,7 +256,7 @@ def unknown_columns(
 def _nulls(name: str, part: Part, is_row: "Mask | None") -> int | None:
     """The first row image with an explicit null in this column."""
     array = part.after[name]
-    if not array.null_count or part.clamped[name]:
+    if not array.null_count:
         return None
     null: Mask = array.is_null().to_numpy(zero_copy_only=False)
     if is_row is not None:

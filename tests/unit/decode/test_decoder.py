@@ -270,12 +270,12 @@ def test_a_null_in_the_key_is_no_default_of_the_column(from_row: bool) -> None:
     assert held.key.column("id").to_pylist() == [None, 0, None]
 
 
-@pytest.mark.parametrize("reaction", ["clamp", "null"])
-def test_a_key_that_does_not_fit_is_never_clamped(reaction: Any) -> None:
+@pytest.mark.parametrize(("reaction", "kind"), [("clamp", "key"), ("null", "range")])
+def test_a_key_that_does_not_fit_is_never_clamped(reaction: Any, kind: str) -> None:
     narrow = replacing((Column("id", "Int8"), Column("v", "Nullable(String)")), ("id",))
     given = [(number, event("c", row(number))) for number in (200, 127, 300)]
     batch = decode(*given, table=narrow, policy=policy_of(out_of_range=reaction))
-    assert [(bad.index, bad.kind) for bad in batch.bad] == [(0, "key"), (2, "key")]
+    assert [(bad.index, bad.kind) for bad in batch.bad] == [(0, kind), (2, kind)]
     assert batch.source_index.tolist() == [1]
 
 

@@ -56,7 +56,7 @@ from tests.unit.types.columns import INT, TEXT, bits, make
 def test_out_of_range_follows_the_policy(source: SourceType, column_type: str, value: Any, clamped: Any) -> None:
     with pytest.raises(OutOfRange):
         make(source, column_type).convert([None, value])
-    null = make(source, column_type, "null").convert([None, value])
+    null = make(source, f"Nullable({column_type})", "null").convert([None, value])
     assert (null.array.null_count, null.clamped) == (2, 1)
     near = make(source, column_type, "clamp").convert([None, value])
     assert near.clamped == 1

@@ -100,7 +100,10 @@ def test_json_that_the_server_refuses_is_one_bad_record_among_good_ones(text: st
     source = parse_connect_schema(field("string", DATA + "Json"))
     with pytest.raises(OutOfRange):
         converter(source, column, encoding="json", policy=ValuePolicy()).convert(['{"a":1}', text])
-    null = converter(source, column, encoding="json", policy=ValuePolicy(out_of_range="null"))
+    with pytest.raises(OutOfRange):  # the column would store its default
+        converter(source, column, encoding="json", policy=ValuePolicy(out_of_range="null")).convert([text])
+    may_be_null = Column("x", "Nullable(JSON)")
+    null = converter(source, may_be_null, encoding="json", policy=ValuePolicy(out_of_range="null"))
     assert null.convert(['{"a":1}', text]).array.to_pylist() == ['{"a":1}', None]
 
 
