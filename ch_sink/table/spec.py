@@ -297,6 +297,9 @@ def plan_columns(schema: RowSchema, spec: TableSpec) -> tuple[ColumnPlan, ...]:
             )
     first = key_expressions(order[0])[0] if order else ""
     columns = [_column(field, spec, field.name in key, field.name in place, first, names) for field in fields]
+    # A key's column notes whether the row's may be null: later events are compared with that.
+    in_row = {f.name: f.type.to_note() for f in schema.fields if f.name in key and f.type.optional}
+    columns = [replace(c, note=in_row.get(c.name, c.note)) for c in columns]
     takes_back = spec.engine.family.collapses or not key
     if takes_back and (json := [c.name for c in columns if parse_type(c.type).holds("JSON")]):
         raise TableError(
