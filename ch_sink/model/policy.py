@@ -93,6 +93,7 @@ IDS = "_id"
 Origins = tuple[tuple[str, str], ...]
 """Columns of a table, each with what it is filled with: see `ColumnPolicy.origins`."""
 IGNORED = "ignored_key_fields"
+KEY_COLUMNS = "key_columns"
 LEFT_OUT = "nothing"
 """What a column is filled with that the stream leaves out."""
 
@@ -170,6 +171,8 @@ class Policy:
         kept = {f.name: str(v) for f in fields(self.values) if (v := getattr(self.values, f.name)) != f.default}
         if self.keys.ignored:
             kept[IGNORED] = ", ".join(sorted(self.keys.ignored))
+        if self.keys.columns:
+            kept[KEY_COLUMNS] = ", ".join(self.keys.columns)
         return tuple(sorted(kept.items()))
 
     columns: ColumnPolicy = ColumnPolicy()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
-from ch_sink.model.policy import IDS, IGNORED, LEFT_OUT, Origins, Policy
+from ch_sink.model.policy import IDS, IGNORED, KEY_COLUMNS, LEFT_OUT, Origins, Policy
 from ch_sink.model.values import is_part
 from ch_sink.order import State
 from ch_sink.ports import Claim, Execution, Ledger, TableRefilled, Terms
@@ -214,12 +214,15 @@ def expect_same_terms(
     # A renamed column is left out under its former name, which the source may have given up by now.
     empty = {name for name in changed if was.get(name) == LEFT_OUT and f"column {name}" not in was.values()}
     of_documents = {name for name in changed if name == IDS or was.get(name, "").startswith("field ")}
-    key = frozenset(name for t in totals for name in State.from_json(t.state).profile.key_columns)
+    profiles = [State.from_json(t.state).profile for t in totals]
+    key = frozenset(name for profile in profiles for name in profile.key_columns)
     by_all = table.finds_by_all(key)
     deciding = _deciding(table, policy, key) | (changed if by_all else frozenset())
     stored = _Stored(stream, table, policy, deciding, by_all)
     if totals:
-        stored.expect_same_readings(dict(terms.readings))
+        # Kafka keys have the columns of key_columns, whether or not that is set.
+        leave = {KEY_COLUMNS} if any(profile.key_source for profile in profiles) else set()
+        stored.expect_same_readings({n: v for n, v in terms.readings if n not in leave}, leave)
     if any(t.counts.rows for t in totals) or ledger.facts(TableRefilled):
         stored.expect_same_types(dict(terms.types))
     changed = (changed & deciding) | of_documents
@@ -259,20 +262,22 @@ class _Stored:
     by_all: bool
     """Whether these are all columns."""
 
-    def expect_same_readings(self, before: Mapping[str, str]) -> None:
-        """Raises StreamFailed if values of deciding columns would be read as others now."""
-        now = dict(self.policy.readings())
+    def expect_same_readings(self, before: Mapping[str, str], leave: Collection[str]) -> None:
+        """Raises StreamFailed if values of deciding columns would be read as others now, settings to leave aside."""
+        now = {name: value for name, value in self.policy.readings() if name not in leave}
         for name in sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n)):
             kinds = _READ_BY.get(name)
-            if kinds is None and name != IGNORED and not self.by_all:
+            if kinds is None and name not in (IGNORED, KEY_COLUMNS) and not self.by_all:
                 continue  # stored rows are found by their keys, which are never clamped
             found = [c for c in self.table.source_columns if c.name in self.deciding]
             concerned = [c.name for c in found if kinds is None or parse_type(c.type).bare.name in kinds]
             if concerned:
+                other = f"{concerned[0]!r} may be read as another value"
                 raise StreamFailed(
                     f"stream {self.stream!r} has stored rows of {self.table.qualified} under {name}: "
                     f"{before.get(name, 'its default')}, and it is {now.get(name, 'its default')} now: "
-                    f"{concerned[0]!r} may be read as another value, and later changes would not find these rows",
+                    f"{'other columns identify a row' if name == KEY_COLUMNS else other}, and later changes would not "
+                    "find these rows",
                     hint=f"Take the change of `{name}` back, or {self.fill}.",
                 )
 
