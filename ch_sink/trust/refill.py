@@ -168,6 +168,8 @@ class Moved:
     gone: int
     came: int
     changed: int
+    kept: int
+    """Rows of both, with the same values or others."""
 
     def __str__(self) -> str:
         return f"{counted(self.gone, 'row')} gone, {self.came} new, {self.changed} with other values"
@@ -187,7 +189,8 @@ def compared(refill: Refill, new: NewTable) -> Moved:
     )
     [found] = refill.subject.client.rows(
         "SELECT sum(greatest(old - new, 0)) AS gone, sum(greatest(new - old, 0)) AS came, "
-        "countIf(old > 0 AND new > 0 AND was != is) AS changed, countIf(new > 1) AS several FROM ("
+        "countIf(old > 0 AND new > 0 AND was != is) AS changed, countIf(old > 0 AND new > 0) AS kept, "
+        "countIf(new > 1) AS several FROM ("
         f"SELECT sumIf({TIMES}, side = 0) AS old, sumIf({TIMES}, side = 1) AS new, "
         f"anyIf({ROW}, side = 0) AS was, anyIf({ROW}, side = 1) AS is FROM ({rows}) GROUP BY {KEY})",
         settings={"max_bytes_before_external_group_by": 1 << 30},
@@ -199,7 +202,18 @@ def compared(refill: Refill, new: NewTable) -> Moved:
             f"{counted(several, 'key')} would have several rows in the new table of {live.qualified}",
             hint="Check init.order_by and init.partition_by: rows of a key must meet in a merge.",
         )
-    return Moved(int(found["gone"]), int(found["came"]), int(found["changed"]))
+    return Moved(int(found["gone"]), int(found["came"]), int(found["changed"]), int(found["kept"]))
+
+
+def expect_related(refill: Refill, moved: Moved) -> None:
+    """Raises StreamFailed if no row of the table is in one that was filled from the source."""
+    if moved.gone and not moved.kept:
+        name = refill.subject.table.qualified
+        raise StreamFailed(
+            f"none of the {counted(moved.gone, 'row')} of {name} is in the source: source.table may be another table",
+            hint=f"Check source.url and source.table. If the source has other rows by now: TRUNCATE TABLE {name}, then "
+            "run the command again.",
+        )
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def resynced(
         say(f"compared with the former rows: {moved}")
         if known is None:
             _catch_up(refill, new.fold, topic)
-        paused = exchanged(refill, new, way, facts, say)
+        paused = exchanged(refill, new, way, facts, moved, say)
         start = dict(new.fold.at) if known else {}
     refill.successor.dropped(say)
     rows, changes = _live(new.refill, placed(new.table, subject.table)), shape.changes if shape else ()

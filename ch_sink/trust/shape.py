@@ -127,13 +127,18 @@ def differences_of_shape(table: TargetTable, live: TargetTable) -> tuple[str, ..
     return (*said, *(f"column {name}: {theirs[name]} -> {mine[name]}" for name in both))
 
 
+_BY_HAND = (
+    "Create a table of the new shape by hand, name it in clickhouse.table (and another stream, if the file states "
+    "one), and fill it with `ch_sink resync CONFIG --apply`; then drop the former one."
+)
+
+
 def _expect_one_key(live: TargetTable, clause: EngineClause) -> None:
     """Raises StreamFailed if the file does not say what becomes of a clause."""
     if own := [name for name, text in (("PRIMARY KEY", clause.primary_key), ("SAMPLE BY", clause.sample_by)) if text]:
         raise StreamFailed(
             f"{live.qualified} was created with {own[0]}, which the file does not state: another shape would lose it",
-            hint="Create a table of the new shape by hand, name it in clickhouse.table (and another stream, if the "
-            "file states one), and fill it with `ch_sink resync CONFIG --apply`; then drop the former one.",
+            hint=_BY_HAND,
         )
 
 
@@ -143,7 +148,7 @@ def _expect_same_versions(live: TargetTable) -> None:
         raise StreamFailed(
             f"{live.qualified} has its versions in column {live.engine.version_column!r}, and the engines that ch_sink "
             "makes have them in '_version'",
-            hint="Create a table of the new engine by hand, and fill it with `ch_sink resync CONFIG --into TABLE`.",
+            hint=_BY_HAND,
         )
 
 

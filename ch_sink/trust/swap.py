@@ -20,7 +20,7 @@ from ch_sink.stream.claims import types_of
 from ch_sink.stream.rollback import is_entered, marked
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.refill import NewTable, Refill, Say, expect_good_records
+from ch_sink.trust.refill import Moved, NewTable, Refill, Say, expect_good_records, expect_related
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shape import Shape
 
@@ -142,8 +142,13 @@ def placed(table: TargetTable, target: TargetTable) -> TargetTable:
     return replace(table, name=target.name)
 
 
-def exchanged(refill: Refill, new: NewTable, way: Way, facts: Mapping[int, TableRefilled], say: Say) -> float:
-    """Put the new table in place while the stream stands still; returns for how many seconds it did."""
+def exchanged(
+    refill: Refill, new: NewTable, way: Way, facts: Mapping[int, TableRefilled], moved: Moved, say: Say
+) -> float:
+    """Put the new table in place while the stream stands still; returns for how many seconds it did.
+
+    ``moved``: how its rows differ from the former ones.
+    """
     subject, fold, shape = refill.subject, new.fold, way.shape
     ledger, topic, topic_id = subject.ledger, way.topic, way.topic.topic_id
     with subject.held("resync", say):
@@ -153,6 +158,8 @@ def exchanged(refill: Refill, new: NewTable, way: Way, facts: Mapping[int, Table
             expect_empty(refill, topic_id)
         fold.to(applied)
         expect_good_records(refill, fold)
+        if way.against == "source":
+            expect_related(refill, moved)
         resolved = _no_longer_waiting(refill, fold, topic_id)
         _expect_same_shape(refill)
         top = new.top()
