@@ -7,6 +7,7 @@ from ch_sink.config.job import Job
 from ch_sink.config.model import Config
 from ch_sink.errors import ChSinkError, ConfigError
 from ch_sink.model.values import SourceTable
+from ch_sink.table.spec import EngineChoice
 from ch_sink.table.views import CURRENT, MOMENTS
 
 Look = Callable[[Config, str], Collection[SourceTable]]
@@ -235,7 +236,7 @@ def _named_like_a_view(found: _Found, by_table: Mapping[tuple[str, str, str], Se
         if (table := place.table.removesuffix(end)) != place.table:
             pairs += [(other, found) for other in by_table.get((place.url, place.database, table), ())]
         for viewed, named in pairs:
-            if end == CURRENT or viewed.config.engine == "append":
+            if end == CURRENT or EngineChoice.parse(viewed.config.engine or "replacing") is EngineChoice.APPEND:
                 return ConfigError(
                     f"{place.database}.{named.config.clickhouse.table}, the table of topic {named.config.kafka.topic}, "
                     f"has the name of a view of {viewed.config.clickhouse.table}, the table of topic "

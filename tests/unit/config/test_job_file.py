@@ -211,7 +211,7 @@ def test_an_unknown_field_is_refused_with_those_that_exist(write, key):
     assert "{table}" in (error.hint or "")
 
 
-@pytest.mark.parametrize(("view", "engine"), [("current", "replacing"), ("history", "append"), ("at", "append")])
+@pytest.mark.parametrize(("view", "engine"), [("current", "replacing"), ("history", "append"), ("at", "MergeTree")])
 def test_a_table_with_the_name_of_a_view_of_another_topic_s_table_is_refused(write, view, engine):
     """The topic that runs already keeps its table; an append table alone has views at a moment."""
     path = write(JOB + f"engine: {engine}\n")
