@@ -232,6 +232,7 @@ FACTS = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("fact", FACTS, ids=lambda f: f.kind)
 def test_a_fact_comes_back_as_it_was_recorded_to_every_later_job(job: Job, fact: Any) -> None:
     ledger = job()
@@ -331,7 +332,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_of_streams_and_topics_may_hold_anything(client: Client, own_tables: str, stream: str, name: str) -> None:
     """Also where entries are folded and deleted, whose statements do not come from the sink alone."""

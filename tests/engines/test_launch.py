@@ -16,7 +16,7 @@ from tests.support.endpoint import on_engines, skip_unless_installed
 SCRIPT = Path(__file__).parents[2] / "compose" / "engine.sh"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.integration
 @on_engines("25.8", "26.3")
 def test_the_engine_that_was_asked_for_answers_and_counts_what_it_took(

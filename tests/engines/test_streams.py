@@ -35,7 +35,7 @@ def test_every_type_is_stored_as_the_source_shows_it(client: Client, database: s
     assert (count, refused, as_text) == (482, 71, 34)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @on_engines(*OLDER)
 def test_a_drawn_history_is_answered_with_the_sources_rows(client: Client, database: str, own_tables: str) -> None:
     case = Case(510, "collapsing", "adverse")

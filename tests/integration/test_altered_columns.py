@@ -177,6 +177,7 @@ def test_a_stream_that_may_not_alter_its_columns_does_not_ask_for_an_alter(clien
     assert stopped.value.hint == "set evolve: add_columns"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_stream_that_alters_its_columns_itself_goes_on(
     client: Client, database: str, monkeypatch: pytest.MonkeyPatch, killed: bool

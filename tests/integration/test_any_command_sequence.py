@@ -32,7 +32,7 @@ def test_a_sequence_that_failed_once(client: Client, plan: Plan) -> None:
     assert not run(client, plan).failure
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("seed", some([(n,) for n in (200, 208, 215, 301, 302, 2001)], [(208,), (215,), (2001,)]))
 def test_a_random_sequence(client: Client, seed: int) -> None:
     _expect_good(client, seed)

@@ -63,7 +63,7 @@ def choice(schema: RowSchema, stream: str) -> tuple[ColumnPolicy, str]:
     ), masked
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.integration
 @pytest.mark.parametrize(("stream", "table", "engine"), some(EVERY, SHORT))
 def test_the_table_holds_what_was_chosen(client: Client, database: str, stream: str, table: str, engine: str) -> None:
@@ -242,7 +242,7 @@ def in_queries(client: Client, database: str, engine: str, *, keyed: bool = True
     return it
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @each_of("engine", [*ENGINES, "append"], "replacing", "versioned")
 def test_names_of_the_sinks_queries(client: Client, database: str, engine: str) -> None:
     it = in_queries(client, database, engine)

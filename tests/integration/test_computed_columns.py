@@ -89,7 +89,7 @@ def test_a_null_that_takes_a_computed_default_is_equal_to_itself(client: Client,
     assert it.verify() == (0, 0, 0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["replacing", "append"])
 @pytest.mark.parametrize("computed", ["w String ALIAS 'mine'", "w String MATERIALIZED toString(now64(9))"])
 def test_a_column_of_the_source_that_the_table_computes_is_named(

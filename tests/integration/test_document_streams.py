@@ -63,7 +63,7 @@ def test_sqlserver(client: Client, database: str, own_tables: str, engine: str, 
     assert fed.view() == truth
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("engine", "cut"), each_value(ENGINES, [1, 3, 100]))
 def test_singlestore(client: Client, database: str, own_tables: str, engine: str, cut: int) -> None:
     layout = example("InternalId", "String")

@@ -52,7 +52,7 @@ def test_the_table_equals_its_source(client: Client, database: str, engine: str,
     assert found(client, database, source) == source.truth()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "seed"), some(product(ENGINES, range(10, 12)), [("replacing", 10), ("versioned-collapsing", 11)])
 )

@@ -96,7 +96,7 @@ def test_a_resync_that_is_killed_before_the_exchange(
     assert left_tables(it) == []
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @each_of("engine", ENGINES, "replacing", "versioned")
 def test_a_resync_that_is_killed_between_the_exchange_and_the_ledger(
     client: Client, database: str, engine: str, monkeypatch: pytest.MonkeyPatch
@@ -168,7 +168,7 @@ def expect_loaded(it: Hand) -> None:
     assert it.verify() == it.verify_source() == (0, 0, 0)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "step"),
     some(product(ENGINES, STEPS), [("collapsing", "take_place"), ("replacing", "_enter")]),

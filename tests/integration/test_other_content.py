@@ -87,7 +87,7 @@ def rows_of(made: Takeover) -> list[dict[str, Any]]:
     return made.client.rows(f"SELECT id, n, _op FROM {made.table} WHERE id > 0 ORDER BY ALL")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("recorded", [True, False], ids=["its settings are known", "by an earlier version"])
 def test_append_stores_each_change_once_when_a_setting_changes_in_mid_batch(
     append: Takeover, monkeypatch: pytest.MonkeyPatch, recorded: bool

@@ -95,6 +95,7 @@ def test_rows_of_a_snapshot_whose_key_is_configured(client: Client, database: st
         assert len(it.stored()) == 7
 
 
+@pytest.mark.long
 @pytest.mark.integration
 @each_of("engine", ("append", *ENGINES), "replacing")
 def test_an_update_that_changes_a_configured_key_is_a_letter_and_no_second_row(

@@ -78,6 +78,7 @@ EVENTS = [
 ]
 
 
+@pytest.mark.long
 @each_of("profile", PROFILES, "null for no rows")
 @each_of("engine", ("replacing", "collapsing"), "collapsing")
 def test_a_profile_changes_nothing(client: Client, database: str, engine: str, profile: str) -> None:

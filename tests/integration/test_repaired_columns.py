@@ -375,6 +375,7 @@ def test_a_table_is_not_emptied_after_a_source_that_has_none_of_its_rows(
     assert it.view() == other
 
 
+@pytest.mark.long
 def test_a_key_names_one_row(client: Client, database: str) -> None:
     it = hand(client, database, "replacing", EVENTS)
     it.read((0, 2))

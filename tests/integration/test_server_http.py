@@ -234,6 +234,7 @@ def test_a_client_that_leaves_stops_its_query(clickhouse: EmbeddedClickHouse) ->
         time.sleep(0.2)
 
 
+@pytest.mark.long
 def test_long_queries_and_long_urls(clickhouse: EmbeddedClickHouse) -> None:
     numbers = ",".join(map(str, range(100_000)))
     text = f"SELECT count() FROM numbers(200000) WHERE number IN ({numbers})".encode()

@@ -250,6 +250,7 @@ def test_other_columns_are_refused_by_name(case: str, spark: Any, shelf: Shelf) 
     assert shelf.count() == 0
 
 
+@pytest.mark.long
 def test_a_table_of_another_stream_is_refused(spark: Any, shelf: Shelf) -> None:
     frame = spark.read.parquet(str(shelf.write({0: [change(1, 1)]})))
     other = shelf.config()
@@ -292,6 +293,7 @@ def test_unknown_options_have_the_nearest_name(shelf: Shelf, tmp_path: Path) -> 
         sink(path)
 
 
+@pytest.mark.long
 def test_the_history_is_a_dataframe(session: Any, shelf: Shelf) -> None:
     config = shelf.config()
     path = shelf.write({0: [change(1, 1), change(2, 2)], 1: [change(3, 3), change(3, 4, op="d")]})
@@ -314,6 +316,7 @@ def example(name: str) -> str:
     return next(block for block in BLOCKS if name in block)
 
 
+@pytest.mark.long
 @needs_data_sources
 def test_the_page(session: Any, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     spark = session

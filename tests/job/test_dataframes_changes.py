@@ -67,6 +67,7 @@ def test_deletes_by_an_expression_and_columns_that_are_left_out(session: Any, sh
     assert shelf.rows() == {2: "b"}
 
 
+@pytest.mark.long
 def test_changes_that_keep_values_need_an_order(session: Any, shelf: Shelf) -> None:
     """A row that is sent twice is one change; different ones of one number are refused, and nothing is stored."""
     options = {"except_column_list": "at", "ignore_null_updates_column_list": "status"}
@@ -82,6 +83,7 @@ def test_changes_that_keep_values_need_an_order(session: Any, shelf: Shelf) -> N
     assert shelf.rows() == {1: "a", 2: "b"}
 
 
+@pytest.mark.long
 def test_two_keys_never_become_one(session: Any, shelf: Shelf) -> None:
     """The texts 7 and 07 would be one row."""
     apply = changes(config(shelf), keys="id", sequence_by="at", except_column_list="at")
@@ -116,6 +118,7 @@ def test_columns_have_any_name(session: Any, shelf: Shelf) -> None:
     assert [tuple(row.values()) for row in found] == [(1, "a")]
 
 
+@pytest.mark.long
 def test_new_columns_reach_the_table(spark: Any, shelf: Shelf) -> None:
     rows = [(1, "a", "insert", 1, 5), (2, "b", "insert", 1, None)]
     changes(config(shelf, evolve="add_columns"), **DELTA)(frame(spark, rows, f"{SCHEMA}, points int"), 0)
@@ -224,6 +227,7 @@ def test_the_format_writes_batches_and_streams_once(session: Any, shelf: Shelf) 
     assert (shelf.count(), rows_of(session, shelf)) == (stored, recorded)
 
 
+@pytest.mark.long
 @needs_data_sources
 def test_the_format_keeps_the_dead_letters_of_each_write_and_micro_batch(session: Any, shelf: Shelf) -> None:
     register(session)

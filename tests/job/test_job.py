@@ -44,6 +44,7 @@ def prepared(
     return config, topic, topics(stream)[topic_of(stream, table)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", some(((s,) for s in STREAMS), [("mariadb-avro",)]))
 def test_every_topic_of_a_stream_equals_its_source(stream: str, place: Place, spark: SparkSession) -> None:
     found = {t: prepared(place, stream, t) for t in tables(stream)}

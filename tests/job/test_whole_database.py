@@ -52,6 +52,7 @@ def job_file(place: Place, exceptions: list[dict[str, object]], **more: object) 
     return path
 
 
+@pytest.mark.long
 def test_one_file_makes_and_fills_the_tables_of_a_dozen_topics(place: Place) -> None:
     """Without `init`: every table equals its source; one is skipped, one appended to, one has chosen columns."""
     for table in STREAMS:

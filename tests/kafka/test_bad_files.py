@@ -68,7 +68,7 @@ def exception(prefix: str, table: str, **keys: Any) -> list[dict[str, Any]]:
     return [{"match": rf"{prefix}\.public\.{table}", **keys}]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("words", some_of(*COMMANDS, ("pause",), ("resume",)))
 def test_a_pattern_that_matches_nothing_waits_and_says_so(write: Write, prefix: str, words: tuple[str, ...]) -> None:
     path = write(topics=r"\.privat\..*")

@@ -169,6 +169,7 @@ def test_check_tells_what_to_change(config, client, database, capsys):
         client.command(statement.rstrip(";"))
 
 
+@pytest.mark.long
 def test_rows_that_another_sink_has_left_are_named(config, client, database, capsys):
     assert leave("init", config(), "--apply") == 0
     client.command(f"INSERT INTO {database}.kc (id, k, _version) VALUES (1, 1, 77)")
@@ -297,6 +298,7 @@ def test_a_wrong_password(config, tmp_path, capsys):
         )
 
 
+@pytest.mark.long
 def test_init_says_what_it_changed(config, client, database, capsys):
     assert leave("init", config(), "--apply") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -334,6 +336,7 @@ def test_init_says_what_it_changed(config, client, database, capsys):
     assert "CREATE OR REPLACE VIEW" not in said
 
 
+@pytest.mark.long
 def test_init_and_check_take_several_files(config, client, database, tmp_path, capsys):
     first = Path(config())
     second = tmp_path / "second.yaml"

@@ -134,7 +134,7 @@ def test_values_that_were_withheld_are_read_from_kafka_though_nothing_is_masked_
     assert stream.rows == SOURCE
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("stream", UNORDERED, indirect=True)
 def test_letters_of_a_table_whose_versions_do_not_decide_are_repaired_by_their_keys(stream: Stream) -> None:
     stream.alter("Nullable(Int32)")
@@ -154,6 +154,7 @@ def test_letters_of_a_table_whose_versions_do_not_decide_are_repaired_by_their_k
     assert stream.ask("list")["count"] == 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", ["replacing"], indirect=True)
 def test_a_retry_that_is_killed_after_its_inserts_is_repeated_without_a_trace(
     stream: Stream, monkeypatch: pytest.MonkeyPatch

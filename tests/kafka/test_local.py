@@ -38,7 +38,7 @@ def _goes_down(address: str) -> bool:
     return False
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "end"), each_value(("auto", "mock"), (signal.SIGKILL, signal.SIGTERM)))
 def test_it_ends_with_the_process_that_started_it(kind: str, end: signal.Signals) -> None:
     program = (

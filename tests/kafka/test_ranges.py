@@ -236,6 +236,7 @@ def test_an_unknown_topic_is_named(consumer: RangeConsumer, offsets: TopicOffset
             ask()
 
 
+@pytest.mark.long
 def test_no_broker_is_said_in_time_and_without_secrets() -> None:
     settings = {"bootstrap.servers": "127.0.0.1:9", "sasl.password": "hunter2"}
     consumer = RangeConsumer(settings, patience=1)

@@ -104,6 +104,7 @@ def test_check_names_a_table_that_is_not_the_one_of_the_stream(place: Place) -> 
         run_inline(other)
 
 
+@pytest.mark.long
 def test_check_names_a_table_whose_filling_the_stream_does_not_know(place: Place) -> None:
     """A table that was made like it has the same comment, and another stream may use that one."""
     topic = fresh_topic()

@@ -241,6 +241,7 @@ def test_a_second_signal_ends_it_at_once(config: str, start: Callable[..., Runni
     assert "Traceback" not in running.text()
 
 
+@pytest.mark.long
 def test_a_missing_table_is_reported_without_waiting_for_spark(
     config: str, start: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def test_a_view_that_shows_other_values_than_the_table_is_named_and_renewed_by_a
     assert verify(config)[1]["view"] == ""
 
 
+@pytest.mark.long
 def test_options_that_cannot_be_met_are_refused_before_anything_is_read(
     config: Path, client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,6 +206,7 @@ def test_drawn_collections_equal_their_source(stand: Stand, seed: int, more: dic
     assert report["rows"] == len(collection.documents)
 
 
+@pytest.mark.long
 def test_a_table_is_filled_anew_and_for_the_first_time(shop: Stand) -> None:
     shop.client.command(f"INSERT INTO {shop.name}.customers (_id, document, _version) VALUES (99999, '{{}}', 1)")
     assert shop.verify()[1]["extra"] == 1

@@ -104,6 +104,7 @@ def test_parts_are_compared_one_after_the_other(shop: SqlServerStand, monkeypatc
     assert [">=" in limits for limits in ranges] == [False, True, True]
 
 
+@pytest.mark.long
 def test_a_table_is_filled_anew(shop: SqlServerStand) -> None:
     rows = [[str(n), "name", "of", f"{n}@example.com", None] for n in range(1, 3001)]
     shop.source.tables["[dbo].[customers]"].rows = rows
@@ -165,6 +166,7 @@ def above_7000(shop: SqlServerStand) -> list[int]:
     return [int(row["id"]) for row in found]
 
 
+@pytest.mark.long
 def test_what_is_wrong_with_the_source_is_said(shop: SqlServerStand) -> None:
     shop.source.tables["[dbo].[other]"] = Table({"a": "int"}, [["1"]])
     for setting, said in (
@@ -229,6 +231,7 @@ def all_types(sqlserver_stand: SqlServerStand) -> Table:
     return table
 
 
+@pytest.mark.long
 def test_every_type_equals_what_the_stream_stores(sqlserver_stand: SqlServerStand) -> None:
     table = all_types(sqlserver_stand)
     of = ("--set", "source.table=dbo.all types")

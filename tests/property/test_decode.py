@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -249,6 +250,7 @@ RECORDED = [
 ]
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(range(len(RECORDED))), st.data())
 def test_corrupt_recorded_records_leave_their_neighbours_alone(which: int, data: st.DataObject) -> None:

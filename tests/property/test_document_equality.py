@@ -32,6 +32,7 @@ def test_texts_are_written_as_python_writes_them(library: ctypes.CDLL) -> None:
     assert count > 100 * 200 * 0.4  # and most are
 
 
+@pytest.mark.long
 def test_a_few_groups_mean_the_same(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     read = [0, 0]
     whole = scanned.Programs.read

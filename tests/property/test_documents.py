@@ -62,7 +62,7 @@ def test_after_kills_and_second_attempts(engine: str) -> None:
         assert documents(run) == truth(collection), f"seed {seed}"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["replacing", "collapsing", "append"])
 def test_after_stretches_that_the_connector_sends_twice(engine: str) -> None:
     for seed in SEEDS:
@@ -77,6 +77,7 @@ def test_after_stretches_that_the_connector_sends_twice(engine: str) -> None:
         assert engine != "replacing" or not run.letters
 
 
+@pytest.mark.long
 def test_columns_equal_the_fields_of_the_documents() -> None:
     """With the document: columns by name and by path, also where an update changes a part of their value."""
     columns = (*DOCUMENT, Column("a", "String"), Column("b0", "String"), Column("deep", "String"))

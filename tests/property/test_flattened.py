@@ -153,6 +153,7 @@ def test_positions_order_flattened_events_where_that_is_asked_for() -> None:
             assert faults(seed, mode, "replacing", version_strategy="source_position") == []
 
 
+@pytest.mark.long
 def test_the_histories_have_deletes_that_only_null_values_tell() -> None:
     wrong = [seed for seed in range(12) if faults(seed, "tombstone", "replacing", tombstones="ignore")]
     assert len(wrong) > 6

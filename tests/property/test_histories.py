@@ -52,11 +52,13 @@ def every_fourth(chosen: Iterable[Case]) -> Iterator[Case]:
     return (case for case in chosen if (case.seed + case.seed // len(ENGINES)) % 4 == 0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first", range(0, QUICK, QUICK // 3))
 def test_tables_equal_their_source(first: int) -> None:
     assert list(faulty(every_fourth(cases(first, QUICK // 3)))) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("first", range(0, BY_HAND, BY_HAND // 2))
 def test_tables_made_by_hand_equal_their_source_whatever_their_version_type(first: int) -> None:
     assert list(faulty(every_fourth(cases_by_hand(first, BY_HAND // 2)))) == []
@@ -70,7 +72,7 @@ def test_tables_equal_their_source_for_any_seed(seed: int, engine: str, knobs: s
     assert faults_of(Case(seed, engine, knobs)) == []
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", REGRESSIONS, ids=str)
 def test_what_was_wrong_once(case: Regression) -> None:
     assert faults_of(case.case) == []

@@ -127,6 +127,7 @@ def test_postgres_events_equal_recorded_ones(table: TableShape) -> None:
     assert set(ops) >= ({"r", "c", "t"} if schema else {"r", "c", "u", "d"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", [ACCT, TR], ids=["plain", "schema"])
 def test_mariadb_events_equal_recorded_ones(table: TableShape) -> None:
     schema = table is TR

@@ -122,6 +122,7 @@ def test_differences_are_found() -> None:
     assert difference(history, [rows[0] | {"tag": "other"}, *rows[1:]])
 
 
+@pytest.mark.long
 def test_sign_faults_are_found() -> None:
     history = next(h for h in sample() if h.key == ("id",) and len(h.truth) > 1 and h.truth[0]["n"] is not None)
     table, truth = history.table, history.truth

@@ -68,7 +68,7 @@ def at_time(history: History, last: int) -> Counter[Key]:
     return Counter(history.table.canonical(row) for row in rows.values() if row is not None)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 7))])
 @pytest.mark.parametrize(
     ("layout", "connector"), each_value(["key_month", "composite", "nokey"], ["mysql", "postgresql", "sqlserver"])

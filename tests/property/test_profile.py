@@ -201,7 +201,7 @@ def recorded(stream: str, table: str, **choices: Any) -> Iterator[Stream]:
             yield Stream(records, made, policy, registry(stream))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("stream", "table"), some(RECORDED, RECORDED[::2]))
 def test_recorded_streams(stream: str, table: str) -> None:
     rng = random.Random(f"{stream}{table}")

@@ -27,7 +27,7 @@ WAYS = [pytest.param(drawn, id="drawn"), pytest.param(recorded, id="recorded")]
 Way = Callable[[object], Group]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_few_groups_mean_the_same(way: Way, library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     read = [0, 0]

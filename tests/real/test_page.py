@@ -187,6 +187,7 @@ def test_a_dead_letter_is_shown_compared_and_retried_with_the_token_only(window:
     assert (job.letters, browser.text("#letters")) == ([], "None.")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_page_fits_narrow_and_wide_windows_in_both_schemes(window: Window, dark: bool) -> None:
     for place in ("", "#/stream/shop.orders", "#/stream/%3Ci%3Eusers%3C%2Fi%3E"):

@@ -158,6 +158,7 @@ def test_rows_that_the_server_would_hide_from_a_reader_are_no_extra_rows(
     assert client.rows(f"SELECT count() AS n FROM {database}.orders FINAL") == [{"n": ROWS}]
 
 
+@pytest.mark.sampled(1)
 def test_rows_that_are_not_committed_are_not_read(config: Path, source: Any, database: str) -> None:
     """A server may be set to show them; they can be rolled back, and no event tells of that."""
     if source.name == "mariadb":
@@ -176,6 +177,7 @@ def test_rows_that_are_not_committed_are_not_read(config: Path, source: Any, dat
     assert (len(read), "-1" in read) == (ROWS, False)
 
 
+@pytest.mark.sampled(1)
 def test_floats_have_all_their_digits(config: Path, source: Any, database: str) -> None:
     name, numbers = f"floats_{database}", [16777217.0, 3.14159265, 1.17549435e-38, 3.402823466e38, 9999.999]
     with source.session() as cursor:
@@ -189,6 +191,7 @@ def test_floats_have_all_their_digits(config: Path, source: Any, database: str) 
     assert [np.float32(str(read[n])) for n in range(len(numbers))] == [np.float32(number) for number in numbers]
 
 
+@pytest.mark.sampled(1)
 def test_a_column_has_the_type_that_the_connector_takes_it_for(config: Path, source: Any, database: str) -> None:
     """A domain that of what it restricts, an extension's type its bare name; a number no zeros that fill it up."""
     name = f"kinds_{database}"

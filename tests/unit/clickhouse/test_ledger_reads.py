@@ -72,6 +72,7 @@ def test_totals_and_history_are_right_in_a_long_ledger(ledger: ClickHouseLedger)
     assert ledger.history(1) == [newest]
 
 
+@pytest.mark.long
 def test_what_a_folded_ledger_is_asked_reads_no_more_than_a_young_one(client: Client) -> None:
     """Also what a start and `status` ask, which look at every result that is left."""
     ledger = ClickHouseLedger(client, "long_ledger", "ledger", "two")

@@ -94,7 +94,7 @@ VALUES: list[tuple[str, list[str]]] = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fence", [None, Fenced()], ids=["plain", "fenced"])
 @pytest.mark.parametrize("engine", ["ReplacingMergeTree(ver)", "CollapsingMergeTree(sign)"])
 def test_looked_up_values_are_exact_when_inserted_again(

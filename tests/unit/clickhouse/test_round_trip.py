@@ -37,6 +37,7 @@ def swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(round_trip._SAMPLES, "UUID", wrong)
 
 
+@pytest.mark.sampled(1)
 @each_engine
 def test_values_of_risky_types_come_back_or_are_named(client: Client, database: str) -> None:
     # A null of this type is stored as an empty tuple up to 26.3.

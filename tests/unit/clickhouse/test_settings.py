@@ -155,6 +155,7 @@ def test_a_server_that_never_answers() -> None:
         Client(settings_for(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=1.0, password=SECRET))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [

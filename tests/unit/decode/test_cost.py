@@ -274,6 +274,7 @@ def test_documents_that_would_grow_without_bounds_are_refused(value: bytes, why:
     refused([value], why, table=DOCUMENTS)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("cuts", [0, 15_000])
 def test_many_small_changes_of_a_large_document_do_not_copy_it_each_time(cuts: int) -> None:
     large = json.dumps({"_id": 1, "a": [0] * 60_000, **{f"f{i}": 1 for i in range(20_000)}})

@@ -136,6 +136,7 @@ class _Both:
         return next((found for r in reversed(self.registries) if (found := r.find(schema_id))), None)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("table", ["kc", "nn", "strkey", "all_types"])
 @pytest.mark.parametrize("database", ["mariadb", "postgres"])
 def test_rows_in_avro_are_those_of_their_envelopes(database: str, table: str) -> None:

@@ -68,6 +68,7 @@ def test_the_signal_table_itself_may_be_the_target() -> None:
     assert not batch.skipped_counts
 
 
+@pytest.mark.long
 def test_recorded_signals_are_set_aside() -> None:
     for stream in ("mariadb-busy-json_plain", "postgres-busy-json_plain"):
         topic = next(t for t in topics(stream) if t.endswith("dbz_signal_jp"))

@@ -56,7 +56,7 @@ def decoded(decoder: Decoder, records: Records, profile: Any, monkeypatch: pytes
         return repr(error)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("stream", "reaction"), each_value(STREAMS, ["fail", "clamp", "null"]))
 def test_mutated_records_mean_the_same_with_and_without_it(
     stream: str, reaction: Any, monkeypatch: pytest.MonkeyPatch

@@ -75,6 +75,7 @@ def test_each_of_many_groups_is_committed_once_in_twelve_rounds(cluster: Cluster
     assert set(cluster.offsets.values()) == {13}, "the end of a job commits what is left"
 
 
+@pytest.mark.long
 def test_a_burst_of_commits_is_spread(cluster: Cluster) -> None:
     commits, every = GroupCommits({"bootstrap.servers": "none"}, every=0.3), 0.3
     put(commits, 240, 1)

@@ -201,7 +201,7 @@ def drawn_partial_updates(rng: random.Random) -> tuple[list[Change], dict[int, s
     return feed, rows
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("chunk", "deaths"), [(2, 0.03), (50_000, 0.2)])
 def test_nulls_of_updates_keep_the_value_however_the_feed_is_cut(
     chunk: int, deaths: float, monkeypatch: pytest.MonkeyPatch

@@ -218,6 +218,7 @@ def test_a_batch_that_was_longer_before_it_died_is_read_again_in_its_epoch() -> 
     assert faults(case, draw=7_012_004) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("first", "many"),
     [(7_060, 14), *(pytest.param(first, 80, marks=pytest.mark.long) for first in range(7_000, 7_240, 80))],

@@ -132,7 +132,7 @@ def test_every_version_type_tells_a_swap_from_a_row_that_moves_on(engine: str, v
         assert fed.view() == {1: "two", 2: "new", 5: "one"}, cut
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "engine", some(((e,) for e in (*ENGINES, "collapsing")), [("replacing",), ("append",), ("collapsing",)])
 )

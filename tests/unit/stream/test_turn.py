@@ -130,6 +130,7 @@ def _calls(streams: int) -> float:
     return next(made) / streams
 
 
+@pytest.mark.long
 def test_ten_times_the_streams_take_about_ten_times_the_work() -> None:
     few, many = _calls(40), _calls(400)
     assert many < 2 * few

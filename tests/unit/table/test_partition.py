@@ -149,7 +149,7 @@ def compare(engine: ClickHouse, expression: str, maybe: bool, examples: int = 3)
     same()
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("expression", ALWAYS)
 def test_groups_equal_the_engines_partitions(engine: ClickHouse, expression: str) -> None:
     compare(engine, expression, maybe=False)

@@ -124,7 +124,6 @@ def is_avro(case: Case) -> bool:
     return "decimal.format" not in case.what and "in JSON" not in case.what
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("family", CASES)
 def test_every_value_comes_back(outcomes: dict[tuple[str, str, str], Outcome], family: str, way: str) -> None:

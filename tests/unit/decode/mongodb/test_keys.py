@@ -115,7 +115,7 @@ IDS = [1, 2.0, Int64(3), Decimal128("4.0"), "1", True, DATE, IDENTITY, HEX, {"a"
 IDS += [Binary(b"1" * 16, 0), str(UUIDS[0].as_uuid()), "a name"]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("many", [1, 70])
 @pytest.mark.parametrize("form", ["plain", "schema"])
 @pytest.mark.parametrize("keys", ["plain", "typed"])
