@@ -237,14 +237,14 @@ def purge(
         return
     if live:
         raise ConfigError("--live needs --key", hint="Omit it, or name the key with --key.")
+    if ageless := [config.stream_name for config in streams if config.purge_after is None]:
+        raise ConfigError(
+            f"stream {ageless[0]!r} has no purge_after",
+            hint="Set how old deleted rows must be: `purge_after: 30d` in the file, or --set purge_after=30d.",
+        )
     documents: list[dict[str, Any]] = []
     each = EachStream(out, streams)
     for config in streams:
-        if config.purge_after is None:
-            raise ConfigError(
-                f"stream {config.stream_name!r} has no purge_after",
-                hint="Set how old deleted rows must be: `purge_after: 30d` in the file, or --set purge_after=30d.",
-            )
         with each.guard(config):
             done = purge_stream(config, apply=apply, say=say_to(out))
             documents.append(done.as_json())

@@ -299,7 +299,8 @@ def _ask(
     configs = load_all(out, files, overrides, only, recorded=True)
     request = Request(wanted, person(), time.time())
     done: list[dict[str, str]] = []
-    for states, streams in states_by_ledger(configs):
+    # A ledger that is missing fails before another one's streams are asked.
+    for states, streams in sorted(states_by_ledger(configs), key=lambda found: found[0].mark() is not None):
         before = states.read([c.stream_name for c in streams])
         states.ask({c.stream_name: request for c in streams})
         done += [

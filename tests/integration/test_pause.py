@@ -100,3 +100,10 @@ def test_without_a_ledger_or_letters_the_next_step_is_init(files, client, databa
 def test_without_the_database_the_next_step_is_init(files, capsys):
     assert leave("pause", files[0], "--set", "clickhouse.database=nowhere") == 1
     assert "error: the sink's own table nowhere.ch_sink_ledger does not exist" in capsys.readouterr().err
+
+
+def test_no_stream_is_paused_if_the_ledger_of_another_is_missing(files, states, tmp_path, capsys):
+    other = tmp_path / "other.yaml"
+    other.write_text(files[1].read_text().replace("database: ", "database: nowhere_"))
+    assert leave("pause", files[0], other) == 1
+    assert seen(states)["orders"] == "idle"
