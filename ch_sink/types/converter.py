@@ -107,7 +107,7 @@ class PerValue:
             try:
                 out[i] = function(value)
             except OutOfRange as fault:
-                if self._reaction in ("fail", "exact"):
+                if self._reaction in ("fail", "exact") or (self._reaction == "clamp" and fault.nearest is None):
                     raise
                 clamped += 1
                 out[i] = fault.nearest if self._reaction == "clamp" else None
