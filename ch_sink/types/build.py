@@ -13,7 +13,7 @@ from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import WIDE, WIDE_YEARS, Column, ValuePolicy, Years, clickhouse_type, one_to_one
 from ch_sink.types.connect import SourceType, propagated_type
 from ch_sink.types.converter import Converter, Encoding, PlaceholderColumn, placeholder
-from ch_sink.types.families import Context, convert, reading_of
+from ch_sink.types.families import Context, convert, of_part, reading_of
 from ch_sink.types.literals import Encoded, Reading, Shape, reading
 from ch_sink.types.sql import Kind, columns_in, tokenize
 
@@ -43,10 +43,9 @@ def converter(
     try:
         tree = parse_type(column.type)
         target = tree.bare
-        if policy.out_of_range == "null" and not (tree.nullable or tree.name in ("Dynamic", "Variant")):
-            policy = replace(policy, out_of_range="fail")  # the column would store its default
         context = Context(encoding, policy, years, placeholder(policy.placeholder) if omits else None)
         found, is_encoded = _resolved(source, column.stated, target, context)
+        context = of_part(tree, context)
         if found is not None and is_encoded:
             return Encoded(_whole_column(reading(found), target, context), policy.binary_handling)
         return _whole_column(reading_of(found, target, context), target, context)

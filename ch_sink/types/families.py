@@ -1,7 +1,7 @@
 """Which converter a form of literal gets for a target type; those of number columns."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +42,17 @@ class Context:
     @property
     def reaction(self) -> Reaction:
         return self.policy.out_of_range
+
+
+_PARTED = ("Array", "Map", "Tuple", "Nested", "Dynamic", "Variant")
+"""Types whose parts decide, or that hold any null."""
+
+
+def of_part(part: ChType, context: Context) -> Context:
+    """The context of a part, which would store its default for ``out_of_range: null`` if it cannot be null."""
+    if context.reaction != "null" or part.nullable or part.name in _PARTED:
+        return context
+    return replace(context, policy=replace(context.policy, out_of_range="fail"))
 
 
 def reading_of(source: SourceType | None, target: ChType, context: Context) -> Reading:
@@ -163,9 +174,10 @@ def _nested(read: Reading, target: ChType, context: Context) -> Converter | None
         return nested.Wrapped(inner, target.names[0] if target.names else "1")
     if name == "Array" and read.form is Shape.ARRAY:
         item = target.items[0].bare
-        return nested.Arrays(convert(_part(read, item, context), item, context), context.known)
+        inner = convert(_part(read, item, context), item, of_part(target.items[0], context))
+        return nested.Arrays(inner, context.known)
     if name == "Array" and read.form is Shape.LABELS:
-        members = convert(Reading(Shape.TEXT, str), target.items[0].bare, context)
+        members = convert(Reading(Shape.TEXT, str), target.items[0].bare, of_part(target.items[0], context))
         return nested.Sets(nested.Arrays(members, None))
     if name == "Map" and read.form is Shape.MAP:
         return _map(read, target, context)
@@ -183,8 +195,8 @@ def _part(read: Reading, target: ChType, context: Context) -> Reading:
 def _map(read: Reading, target: ChType, context: Context) -> Converter:
     key, item = target.items[0].bare, target.items[1].bare
     declared = read.source.keys if read.source is not None else None
-    keys = convert(reading_of(declared, key, context), key, context)
-    items = convert(_part(read, item, context), item, context)
+    keys = convert(reading_of(declared, key, context), key, of_part(target.items[0], context))
+    items = convert(_part(read, item, context), item, of_part(target.items[1], context))
     # JsonConverter writes an object for string keys and a list of pairs for all others.
     pairs = declared.kind != "string" if declared is not None else key.name not in ("String", "FixedString")
     wire = nested.pairs_wire(keys, items) if pairs else None
@@ -211,9 +223,8 @@ def _struct(read: Reading, target: ChType, context: Context) -> Converter | None
                 f"the source has no field {name!r} for the tuple",
                 hint=f"name the members of the tuple as the source's fields: {', '.join(by_name)}",
             )
-        parts.append(
-            convert(reading_of(None if read.guessed else by_name[name], item.bare, context), item.bare, context)
-        )
+        source = None if read.guessed else by_name[name]
+        parts.append(convert(reading_of(source, item.bare, context), item.bare, of_part(item, context)))
     wire = nested.struct_wire(target.names, parts)
     attributes = tuple(f"f{i}" for i in range(len(parts)))
     return nested.Structs(arrow_of(target), target.names, attributes, tuple(parts), wire)

@@ -66,6 +66,18 @@ def test_out_of_range_follows_the_policy(source: SourceType, column_type: str, v
         assert found.as_py() == clamped
 
 
+@pytest.mark.parametrize("kind", ["Array({})", "Map(String, {})"])
+def test_a_part_out_of_range_becomes_null_where_it_can(kind: str) -> None:
+    items = SourceType("int64")
+    source = SourceType("array", items=items) if kind == "Array({})" else SourceType("map", keys=TEXT, items=items)
+    value: Any = [1, 300] if kind == "Array({})" else {"a": 1, "b": 300}
+    found = make(source, kind.format("Nullable(UInt8)"), "null").convert([value])
+    [made] = found.array.to_pylist()
+    assert ([item if kind == "Array({})" else item[1] for item in made], found.clamped) == ([1, None], 1)
+    with pytest.raises(OutOfRange):
+        make(source, kind.format("UInt8"), "null").convert([value])
+
+
 def test_a_value_without_a_nearest_one_is_not_clamped() -> None:
     """A label that an Enum does not have; JSON that a JSON column would refuse."""
     for column_type, value in (("Enum8('a' = 1)", "b"), ("Nullable(Enum8('a' = 1))", "b"), ("JSON", "[1]")):
