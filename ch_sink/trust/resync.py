@@ -43,7 +43,7 @@ from ch_sink.trust.refill import (
 from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side
-from ch_sink.trust.source_rows import expect_one_database
+from ch_sink.trust.source_rows import several_connectors
 from ch_sink.trust.swap import Exchange, Way, exchanged, expect_empty, placed
 from ch_sink.trust.topic import WithoutErased, offsets_behind
 
@@ -112,8 +112,8 @@ def resynced(
     if not into:
         expect_refillable(refill)
     topic = subject.topic.state(subject.settings.topic)
-    if against == "source":
-        expect_one_database(subject, topic.topic_id)
+    if against == "source" and (several := several_connectors(subject, topic.topic_id)):
+        say(several)
     if apply and not into:
         Exchange.finish(refill, topic, say)
     else:

@@ -31,7 +31,7 @@ from ch_sink.trust.report import Report, causes
 from ch_sink.trust.rollups import RolledUp, rolled_up
 from ch_sink.trust.shadow import shadow_of, shadow_tables, staying
 from ch_sink.trust.sides import KEY, Side
-from ch_sink.trust.source_rows import expect_one_database, read_source
+from ch_sink.trust.source_rows import read_source, several_connectors
 from ch_sink.trust.subject import Options, Subject, chosen_columns, expect_condition, expect_witness, states_at
 from ch_sink.trust.topic import offsets_behind
 from ch_sink.types.build import default_sql
@@ -134,9 +134,7 @@ class Comparison:
         self.topic = subject.topic.state(subject.settings.topic)
         self.reached = subject.reached(self.topic.topic_id).applied
         expect_entered(subject.table, subject.ledger)
-        if self.from_source:
-            expect_one_database(subject, self.topic.topic_id)
-        else:
+        if not self.from_source:
             expect_its_end(subject, self.topic)
         settings = subject.settings
         expect_same_terms(settings.name, subject.ledger, subject.table, settings.policy, settings.source_table)
@@ -222,9 +220,12 @@ class Comparison:
             against=options.against,
             rows=rows,
         )
+        found = causes(report.examples, cache(lambda name: _default(subject, differences, name)))
+        if self.from_source and report.extra and (several := several_connectors(subject, self.topic.topic_id)):
+            found = (*found, several)
         return replace(
             report,
-            causes=causes(report.examples, cache(lambda name: _default(subject, differences, name))),
+            causes=found,
             unknown=unknown,
             dead_letters=sum(self.fold.letters.kinds.values()),
             partial=bool(options.condition or options.bounds),

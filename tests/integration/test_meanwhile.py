@@ -22,6 +22,7 @@ from ch_sink.trust.verify import FOUND, Comparison, verified
 from tests.support.hand import insert, key, postgres, row
 from tests.support.hand_commands import Hand, hand
 from tests.support.hand_steps import Rows, lose, plant
+from tests.support.plan_words import parts
 
 pytestmark = pytest.mark.integration
 
@@ -206,3 +207,13 @@ def test_a_repair_ends_an_earlier_one_that_still_runs(client: Client, database: 
     with still_running(client, database, earlier):
         repaired(subject, Options(patience=0, against="source", condition="true"), apply=True)
     assert (it.view(), sums(client, database)) == ([], [0, 0])
+
+
+def test_a_report_says_that_the_topic_had_several_connectors(client: Client, database: str) -> None:
+    """The source is one database: the rows of the others count as extra."""
+    it = hand(client, database, "replacing", *parts("+1=a@db1/10 +2=b@db2/20"))
+    it.read_all()
+    it.source = Rows([(1, "a")])
+    with verified(it.subject, Options(patience=0, against="source")) as done:
+        assert done.report.extra == 1
+        assert any("events of the connectors" in text for text in done.report.notes)
