@@ -1,6 +1,6 @@
 """One key: what `explain` shows of it, and how `purge --key` removes it from every table, physically and at once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -143,7 +143,7 @@ def _erased(
                 delete_rows(subject.client, one.qualified, condition, cluster=cluster)
     at = _at_places(topic_id, life)
     unkeyed = count(subject.client, own.dead_letters, f"stream = {literal(own.stream)} AND key IS NULL AND NOT ({at})")
-    return rows, _remains(life, unkeyed, _of_other_streams(own, at), subject)
+    return rows, (*_remains(life, unkeyed, subject), *_of_other_streams(own, at))
 
 
 def _drop_left(subject: Subject, own: OwnTables, say: Callable[[str], None]) -> None:
@@ -240,16 +240,19 @@ def _at_places(topic_id: str, life: Biography) -> str:
     return f"topic_id = {literal(topic_id)} AND (partition, offset) IN ({places})" if places else "0"
 
 
-def _of_other_streams(own: OwnTables, condition: str) -> list[str]:
-    """Streams that keep records of the topic that meet the condition: former names, or those of other tables."""
-    found = {
-        str(row["stream"])
-        for table in (own.dead_letters, own.pending)
-        for row in table.rows(
-            f"SELECT DISTINCT stream FROM $table WHERE stream != {literal(own.stream)} AND {condition}"
-        )
-    }
-    return sorted(found)
+def _of_other_streams(own: OwnTables, condition: str) -> Iterator[str]:
+    """What streams of other names keep of the topic's records that meet the condition.
+
+    A stream that still runs needs its waiting changes, so they are left alone.
+    """
+    for table in (own.dead_letters, own.pending):
+        where = f"stream != {literal(own.stream)} AND {condition}"
+        for row in table.rows(f"SELECT stream, count() AS n FROM $table WHERE {where} GROUP BY stream ORDER BY stream"):
+            name = str(row["stream"])
+            yield (
+                f"{_plain(table)} has {counted(int(row['n']), 'row')} of the key for stream {name}. If that has ended "
+                f"for good: ALTER TABLE {table.qualified} DELETE WHERE stream = {literal(name)} AND {condition}"
+            )
 
 
 def _handed_over(table: StateTable, stream: str, wanted: WantedKey) -> list[Sequence[Any]]:
@@ -273,8 +276,8 @@ def _of_key(row: pa.Table, wanted: WantedKey) -> bool:
     return bool(wanted.within(row).any())
 
 
-def _remains(life: Biography, letters: int, others: Sequence[str], subject: Subject) -> tuple[str, ...]:
-    """``letters``: how many dead letters have no Kafka key. ``others``: streams that keep records of the key, too."""
+def _remains(life: Biography, letters: int, subject: Subject) -> tuple[str, ...]:
+    """``letters``: how many dead letters have no Kafka key."""
     events = len(life.events)
     said = []
     if events:
@@ -287,11 +290,6 @@ def _remains(life: Biography, letters: int, others: Sequence[str], subject: Subj
     if letters:
         what = counted(letters, "dead letter")
         said.append(f"{what} without a Kafka key may belong to any row: see `ch_sink dead-letters show`")
-    if others:
-        said.append(
-            f"dead letters or waiting changes of {', '.join(others)} hold events of the key: purge it with a file that "
-            "states that name as `stream`"
-        )
     if any(event.rule == "handed over" or event.half for event in life.events):
         said.append("the row had another key: purge that key, too")
     if events and (names := ", ".join(rollup.choice.name for rollup in subject.rollups)):
