@@ -23,10 +23,11 @@ from ch_sink.discovery.job_topics import existing_tables
 from ch_sink.discovery.wiring import client_of, kafka_settings, states_of, table_spec
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
 from ch_sink.kafka import range_consumer
+from ch_sink.ports import Request
 from ch_sink.spark.executor import context_of
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.spark.kafka_rows import expect_kafka_columns, kafka_rows, spans_of
-from ch_sink.stream.standing import left_paused, standing
+from ch_sink.stream.standing import left_paused, person, standing
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.ddl import state_tables
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
@@ -171,10 +172,15 @@ def _opened(config: Config, known: Known, partitions: int) -> FrameStream:
 
 
 def is_paused(config: Config) -> bool:
-    """Whether somebody has paused the stream. Raises ClickHouseError."""
-    name = config.stream_name
-    recorded = states_of(config, client_of(config).settings).read([name])[name]
-    return standing(recorded).state == "paused" and not left_paused(recorded)
+    """Whether somebody has paused the stream; ends the pause of a command that was killed. Raises ClickHouseError."""
+    name, states = config.stream_name, states_of(config, client_of(config).settings)
+    recorded = states.read([name])[name]
+    if standing(recorded).state != "paused":
+        return False
+    if left_paused(recorded):
+        states.ask({name: Request("resume", person(), time.time())})
+        return False
+    return True
 
 
 def await_resume(config: Config) -> None:
