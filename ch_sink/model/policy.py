@@ -172,7 +172,7 @@ class Policy:
         if self.keys.ignored:
             kept[IGNORED] = ", ".join(sorted(self.keys.ignored))
         if self.keys.columns:
-            kept[KEY_COLUMNS] = ", ".join(self.keys.columns)
+            kept[KEY_COLUMNS] = ", ".join(sorted(self.keys.columns))
         return tuple(sorted(kept.items()))
 
     columns: ColumnPolicy = ColumnPolicy()

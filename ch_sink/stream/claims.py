@@ -219,11 +219,12 @@ def expect_same_terms(
     by_all = table.finds_by_all(key)
     deciding = _deciding(table, policy, key) | (changed if by_all else frozenset())
     stored = _Stored(stream, table, policy, deciding, by_all)
+    has_rows = any(t.counts.rows for t in totals) or bool(ledger.facts(TableRefilled))
     if totals:
         # Kafka keys have the columns of key_columns, whether or not that is set.
-        leave = {KEY_COLUMNS} if any(profile.key_source for profile in profiles) else set()
+        leave = {KEY_COLUMNS} if not has_rows or any(profile.key_source for profile in profiles) else set()
         stored.expect_same_readings({n: v for n, v in terms.readings if n not in leave}, leave)
-    if any(t.counts.rows for t in totals) or ledger.facts(TableRefilled):
+    if has_rows:
         stored.expect_same_types(dict(terms.types))
     changed = (changed & deciding) | of_documents
     if not (changed or empty) or not totals:

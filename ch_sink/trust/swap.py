@@ -18,7 +18,8 @@ from ch_sink.order import State
 from ch_sink.ports import FinishedRange, TableRefilled, TopicFacts
 from ch_sink.stream.claims import types_of
 from ch_sink.stream.rollback import is_entered, marked
-from ch_sink.table.model import TargetTable
+from ch_sink.table.ddl import views_of
+from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.refill import Moved, NewTable, Refill, Say, expect_good_records, expect_related
 from ch_sink.trust.rollups import refilled
@@ -167,13 +168,16 @@ def exchanged(
         # What a batch that is not finished has stored is not in the new table: a result ends its progress.
         begun = {intent.partition for intent in ledger.open_intents(topic_id)}
         ahead = {p: s for p, s in fold.states().items() if p in begun or s[0] > applied.get(p, -1 if way.known else 0)}
-        changes = shape.after(placed(new.table, subject.table), subject.key) if shape else []
+        made = placed(new.table, subject.table)
+        changes = shape.after(made, subject.key) if shape else []
+        if not shape and made.engine.family is Family.MERGE_TREE:  # key_columns may be others by now
+            changes = views_of(made, subject.key, refill.cluster)
         after, foreign = without_foreign(subject.client, changes)
         for name in foreign:
             say(f"view {name} is not one that ch_sink keeps and is left alone")
         sql = [statement.sql for statement in after]
         Exchange(refill, way.known, known, results_at(topic, ahead), resolved, sql).carry_out(say)
-        refilled(replace(subject, table=placed(new.table, subject.table)), say)
+        refilled(replace(subject, table=made), say)
         return time.monotonic() - began
 
 
