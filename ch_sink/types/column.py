@@ -68,6 +68,17 @@ class ValuePolicy:
     """The connector's ``unavailable.value.placeholder``."""
 
 
+_PARTED = ("Array", "Map", "Tuple", "Nested", "Dynamic", "Variant")
+"""Types whose parts decide, or that hold any null."""
+
+
+def held_as_null(policy: ValuePolicy, part: ChType) -> ValuePolicy:
+    """The policy for a column, or a part of one: if it cannot be null, it would store its default for ``null``."""
+    if policy.out_of_range != "null" or part.nullable or part.name in _PARTED:
+        return policy
+    return replace(policy, out_of_range="fail")
+
+
 WIDE = ("ch_sink.wide", "true")
 """Schema parameter of a temporal column whose sampled values go beyond Date32 and DateTime64."""
 DIGITS = "ch_sink.digits"

@@ -10,7 +10,7 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.types import nested, scalars, temporal
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of, integer_bounds
 from ch_sink.types.chtype import ChType
-from ch_sink.types.column import ValuePolicy, Years
+from ch_sink.types.column import ValuePolicy, Years, held_as_null
 from ch_sink.types.connect import SourceType, propagated_type
 from ch_sink.types.converter import Converter, Encoding, OutOfRange, PerValue, Placeholder, Reaction, shown
 from ch_sink.types.decimals import (
@@ -44,15 +44,9 @@ class Context:
         return self.policy.out_of_range
 
 
-_PARTED = ("Array", "Map", "Tuple", "Nested", "Dynamic", "Variant")
-"""Types whose parts decide, or that hold any null."""
-
-
 def of_part(part: ChType, context: Context) -> Context:
-    """The context of a part, which would store its default for ``out_of_range: null`` if it cannot be null."""
-    if context.reaction != "null" or part.nullable or part.name in _PARTED:
-        return context
-    return replace(context, policy=replace(context.policy, out_of_range="fail"))
+    """The context of a part of a column."""
+    return replace(context, policy=held_as_null(context.policy, part))
 
 
 def reading_of(source: SourceType | None, target: ChType, context: Context) -> Reading:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.types import Converted, Converter, converter
 from ch_sink.types.arrow import INTEGERS, WIDE_INTEGERS, arrow_of, integer_bounds
 from ch_sink.types.chtype import ChType, parse_type
-from ch_sink.types.column import WIDE_YEARS, Column, ValuePolicy, Years
+from ch_sink.types.column import WIDE_YEARS, Column, ValuePolicy, Years, held_as_null
 from ch_sink.types.connect import SourceType
 from ch_sink.types.converter import PerValue, Reaction, shown
 from ch_sink.types.families import whole_numbers
@@ -61,7 +61,7 @@ def into(
     Raises TableError, naming the column, if its type holds no BSON value.
     """
     try:
-        return _into(parse_type(column.type).bare, _Context(policy, years, text))
+        return _into(parse_type(column.type), _Context(policy, years, text))
     except TableError as error:
         raise TableError(f"column {column.name!r}: {error.message}", hint=error.hint) from error
 
@@ -128,10 +128,12 @@ def _moment(value: Any) -> int | str | None:
     raise DecodeError(f"expected a date, found {shown(value)}")
 
 
-def _into(target: ChType, context: _Context) -> Converter:
+def _into(part: ChType, context: _Context) -> Converter:
+    """The converter for a column's type, or that of a part of it."""
+    target, context = part.bare, replace(context, policy=held_as_null(context.policy, part))
     name, reaction = target.name, context.policy.out_of_range
     if name == "SimpleAggregateFunction":
-        return _into(target.items[0].bare, context)
+        return _into(target.items[0], context)
     if name == "String":
         return PerValue(Any, pa.binary(), context.text, reaction=reaction)
     if name == "JSON":
@@ -145,7 +147,7 @@ def _into(target: ChType, context: _Context) -> Converter:
     if name == "UUID":
         return PerValue(Any, arrow_of(target), _uuid, reaction=reaction)
     if name in ("Date", "Date32", "DateTime", "DateTime64"):
-        return _Moments(Column("", str(target)), context)
+        return _Moments(_column(target), context)
     if name == "Decimal":
         return Prepared(decimal_of, _of_text(target, context))
     if name == "FixedString":
@@ -157,16 +159,16 @@ def _into(target: ChType, context: _Context) -> Converter:
 
 def _nested(target: ChType, context: _Context) -> Converter:
     if target.name == "Array":
-        return Prepared(_list, Arrays(_into(target.items[0].bare, context), None))
+        return Prepared(_list, Arrays(_into(target.items[0], context), None))
     if target.name == "Map":
-        keys = _into(target.items[0].bare, context)
+        keys = _into(target.items[0], context)
         if target.items[0].bare.name in INTEGERS:
             keys = Prepared(int, keys)
-        return Prepared(_dict, Maps(keys, _into(target.items[1].bare, context), None))
+        return Prepared(_dict, Maps(keys, _into(target.items[1], context), None))
     if target.name == "Point":
         part = Floats(ChType("Float64"), "fail")
         return Prepared(_point, Structs(arrow_of(target), ("x", "y"), ("x", "y"), (part, part), Any))
-    parts = tuple(_into(item.bare, context) for item in target.items)
+    parts = tuple(_into(item, context) for item in target.items)
     if len(parts) == 1 and target.items[0].bare.name in ("Array", "Map"):
         return Wrapped(parts[0], target.names[0] if target.names else "1")
     if not target.names:
@@ -178,7 +180,12 @@ def _nested(target: ChType, context: _Context) -> Converter:
 
 
 def _of_text(target: ChType, context: _Context) -> Converter:
-    return _plain_converter(SourceType("string"), Column("", str(target)), context)
+    return _plain_converter(SourceType("string"), _column(target), context)
+
+
+def _column(target: ChType) -> Column:
+    """For `converter`: whether the column may be null has been decided."""
+    return Column("", f"Nullable({target})")
 
 
 def _plain_converter(source: SourceType, column: Column, context: _Context) -> Converter:

@@ -126,6 +126,26 @@ def test_out_of_range_values_are_clamped_or_null_as_configured() -> None:
         into(Column("c", "UInt8"), ValuePolicy()).convert(many)
 
 
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("UInt8", "300"),
+        ("Decimal(3, 1)", '{"$numberDecimal": "1000"}'),
+        ("Enum8('a' = 1)", '"b"'),
+        ("DateTime", '{"$date": 99999999999999}'),
+    ],
+)
+def test_what_becomes_null_can_be_null(kind: str, given: str) -> None:
+    policy = ValuePolicy(out_of_range="null")
+    assert into(Column("c", f"Nullable({kind})"), policy).convert([parse(given)]).array.to_pylist() == [None]
+    inner = into(Column("c", f"Array(Nullable({kind}))"), policy).convert([[parse(given)]])
+    assert inner.array.to_pylist() == [[None]]
+    with pytest.raises(OutOfRange):
+        into(Column("c", kind), policy).convert([parse(given)])
+    with pytest.raises(OutOfRange):
+        into(Column("c", f"Array({kind})"), policy).convert([[parse(given)]])
+
+
 def test_types_that_take_no_document_are_refused_by_name() -> None:
     with pytest.raises(TableError, match="'c'"):
         into(Column("c", "Tuple(Int32, String)"), ValuePolicy())
