@@ -59,7 +59,7 @@ class DefaultSource(DataSource):
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> Any:  # noqa: N802
         """A streaming writer. Raises ConfigError."""
-        return _StreamWriter(_plan(self.options, schema, overwrite))
+        return _StreamWriter(replace(_plan(self.options, schema, overwrite), streams=True))
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,17 @@ class _Plan:
     op: str | None
     left_out: frozenset[str]
     kinds: Mapping[str, str]
+    streams: bool = False
+    """Whether micro-batches are written by the same plan."""
     write: str = field(default_factory=lambda: uuid.uuid4().hex)
     """A name of its own."""
 
     def letters(self, context: TaskContext | None) -> str:
         """What dead letters have in the place of a topic's identity: rows of each write are counted from 0."""
-        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-        if context is None or batch is None:
+        if not self.streams or context is None:
             return f"{TOPIC} {self.write}"
-        return f"{TOPIC} {context.getLocalProperty('sql.streaming.queryId')} {batch}"
+        query, batch = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
+        return f"{TOPIC} {query} {batch}"
 
 
 @dataclass

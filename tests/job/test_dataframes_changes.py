@@ -247,8 +247,16 @@ def test_the_format_keeps_the_dead_letters_of_each_write_and_micro_batch(session
     stream = session.readStream.schema(bad().schema).option("maxFilesPerTrigger", 1).parquet(folder).writeStream
     stream = written(stream, shelf).option("checkpointLocation", str(shelf.folder / "checkpoint"))
     stream.trigger(availableNow=True).start().awaitTermination()
+
+    def twice(batch: Any, _: int) -> None:
+        for number in (7, 8):
+            again = batch.selectExpr(f"{number}L AS id", "status", "_change_type", "_commit_version").limit(1)
+            written(again.write.mode("append"), shelf).save()
+
+    stream = session.readStream.schema(bad().schema).parquet(folder).writeStream.foreachBatch(twice)
+    stream.trigger(availableNow=True).start().awaitTermination()
     letters = f"SELECT key FROM {shelf.database}.ch_sink_dead_letters FINAL"
-    assert len(shelf.client.rows(letters)) == 4
+    assert len(shelf.client.rows(letters)) == 6
 
 
 @pytest.mark.sampled(1)
