@@ -2,7 +2,7 @@
 
     ENGINES OPTIONS | EVENTS | STEP; STEP; …
 
-``ENGINES`` is a group of `GROUPS` or an engine; every fifteenth plan runs in ``make test``, for the
+``ENGINES`` is a group of `GROUPS` or an engine; some of every fifteenth plan run in ``make test``, for the
 engines in parentheses and one choice of options; all of them by night.
 ``OPTIONS`` are policies and shapes (`_configured`); ``a/b`` makes a plan of each. ``EVENTS`` are those
 of `tests.support.plan_words`. A step is a method of `Plan` or one of `PLAIN`; ``refused TEXT:`` before a step expects
