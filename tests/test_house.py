@@ -124,6 +124,7 @@ def test_importing_the_core_loads_neither_spark_nor_clients():
     assert shown.stdout.strip() == "[]"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_wheel_holds_the_sql_templates_and_is_typed(tmp_path):
     built = subprocess.run(

@@ -27,6 +27,7 @@ def test_every_recorded_table_equals_its_source(client: Client, database: str) -
     assert count == len(one_encoding_each(CASES))
 
 
+@pytest.mark.long
 @on_engines("25.8", long=("26.3",))
 def test_every_type_is_stored_as_the_source_shows_it(client: Client, database: str) -> None:
     """Through Avro here; through JSON with a schema for the whole page, in the long run."""

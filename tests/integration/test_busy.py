@@ -30,7 +30,7 @@ class TestBusy:
         assert equal(client, database, f"{source}-busy", source, table) == []
         assert feed.letters == 0
 
-    @pytest.mark.sampled(1)
+    @pytest.mark.long
     @pytest.mark.parametrize(("source", "table", "engine"), some(product(*AXES), SLICED))
     def test_in_fifty_slices(self, client: Client, database: str, source: str, table: str, engine: str) -> None:
         feed = feed_of(client, database, source, table, engine)

@@ -183,6 +183,7 @@ def test_letters_of_a_former_topic_stay_and_those_of_another_stream_are_named(cl
     assert [row["stream"] for row in left] == [it.feed.name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "engine", [pytest.param(e, marks=() if e == "collapsing" else pytest.mark.long) for e in ENGINES]
 )

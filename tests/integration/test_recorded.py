@@ -23,7 +23,7 @@ def made(client: Client, database: str, stream: str, table: str, **spec: object)
     return make_table(client, database, table, schema, engine=engine, policy=POLICY, **spec)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.integration
 @pytest.mark.parametrize(("stream", "table"), CASES)
 def test_the_table_equals_the_source(client: Client, database: str, stream: str, table: str) -> None:

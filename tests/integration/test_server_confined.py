@@ -214,6 +214,7 @@ def ping(port: int) -> bool:
         connection.close()
 
 
+@pytest.mark.long
 def test_it_serves_refuses_a_second_owner_and_stops_cleanly(tmp_path: Path) -> None:
     port = free_port()
     first = subprocess.Popen(command("--port", str(port), "--path", str(tmp_path)), stderr=subprocess.PIPE, text=True)

@@ -167,6 +167,7 @@ def test_times_without_a_zone_order_changes_in_any_session_zone_and_in_both_door
     assert shelf.rows() == {1: "new", 2: "new", 3: "new"}
 
 
+@pytest.mark.long
 @needs_data_sources
 def test_the_format_orders_changes_by_dates(spark: Any, shelf: Shelf) -> None:
     options = {"keys": "id", "sequence_by": "day", "except_column_list": "day"}

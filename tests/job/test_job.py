@@ -125,6 +125,7 @@ def test_a_job_killed_in_mid_batch_goes_on_where_it_was(
     assert json.loads(shown.stdout)
 
 
+@pytest.mark.long
 def test_spark_submit_and_run_give_the_same(place: Place) -> None:
     stream, table = "mariadb-json_schema-kc", "kc"
     config, topic, records = prepared(place, stream, table)

@@ -86,6 +86,7 @@ def test_check_names_what_keeps_a_stream_from_going_on(place: Place) -> None:
     assert "it has lost its end" in inside("check", config).stdout
 
 
+@pytest.mark.long
 def test_check_names_a_table_that_is_not_the_one_of_the_stream(place: Place) -> None:
     """As `run` does: another table in the file, and the stream keeps its name."""
     topic = fresh_topic()

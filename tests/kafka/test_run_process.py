@@ -168,7 +168,7 @@ MOMENTS: dict[str, Callable[[Running], None]] = {
 }
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "moment", "number"),
     [

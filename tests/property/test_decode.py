@@ -196,6 +196,7 @@ _NUMBER_AND_MORE = created(**_EMPTY | {"price": 0, "extra": None})
 _TWO_FAULTS = created(**_EMPTY | {"price": "not base64!"}).replace(b'"op": "c"', b'"op": "z"')
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @example([(_SMALL_OUT_OF_RANGE, b'{"id":1}'), (_WITHOUT_ID, b'{"id":1}')], "fail")
 @example([(_WITHOUT_ID, b'{"id":1}'), (_NUMBER, b'{"id":1}')], "fail")

@@ -49,7 +49,7 @@ def test_the_table_equals_the_collection(engine: str, first: int) -> None:
         assert documents(run) == truth(collection), f"seed {seed}"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "engine", some([("replacing",), ("sign",), ("collapsing",), ("versioned",)], [("sign",), ("collapsing",)])
 )

@@ -111,7 +111,7 @@ def test_a_ledger_that_keeps_almost_nothing_is_enough() -> None:
     assert folded > 10
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", [line for line in FOUND if not line.startswith("#")])
 def test_scripts_that_found_something(text: str) -> None:
     assert faults_of_script(Script.parse(text)) == []

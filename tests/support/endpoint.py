@@ -40,7 +40,8 @@ class Fenced:
 
 
 _FOR_FEW_ROWS = """<clickhouse><profiles><default>
-<max_threads>1</max_threads><compile_expressions>0</compile_expressions>
+<max_threads>1</max_threads><output_format_parallel_formatting>0</output_format_parallel_formatting>
+<input_format_parallel_parsing>0</input_format_parallel_parsing><compile_expressions>0</compile_expressions>
 <compile_aggregate_expressions>0</compile_aggregate_expressions><compile_sort_description>0</compile_sort_description>
 </default></profiles></clickhouse>"""
 """Threads and machine code are for many rows: a query of a test took a third longer with them."""
