@@ -2,7 +2,7 @@
 #
 #   make demo        recorded MariaDB and PostgreSQL streams into ClickHouse tables, compared with their source;
 #                    ENGINE=25.8: on an older ClickHouse, one of compose/engines
-#   make test        lint, types, layers and tests (10 to 23 minutes on two cores)
+#   make test        lint, types, layers and tests (8 minutes on two cores)
 #   make quick       the tests without servers and long draws
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks in brief (five minutes); make bench-full: all workloads
