@@ -10,6 +10,7 @@ import pytest
 
 from ch_sink.errors import ConfigError
 from ch_sink.spark import changes, history
+from ch_sink.spark.executor import context_of
 from tests.support.frames import Shelf, needs_data_sources
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
@@ -254,10 +255,11 @@ def test_the_format_keeps_the_dead_letters_of_each_write_and_micro_batch(session
             again = batch.selectExpr(f"{number}L AS id", "status", "_change_type", "_commit_version").limit(1)
             written(again.write.mode("append"), shelf).save()
 
-    stream = session.readStream.schema(bad().schema).parquet(folder).writeStream.foreachBatch(twice)
-    stream.trigger(availableNow=True).start().awaitTermination()
-    letters = f"SELECT key FROM {shelf.database}.ch_sink_dead_letters FINAL"
-    assert len(shelf.client.rows(letters)) == 6
+    letters, classic = f"SELECT key FROM {shelf.database}.ch_sink_dead_letters FINAL", context_of(session) is not None
+    if classic:  # Connect would have to pickle the function
+        stream = session.readStream.schema(bad().schema).parquet(folder).writeStream.foreachBatch(twice)
+        stream.trigger(availableNow=True).start().awaitTermination()
+    assert len(shelf.client.rows(letters)) == 4 + 2 * classic
 
 
 @pytest.mark.sampled(1)
