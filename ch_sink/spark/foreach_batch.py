@@ -23,11 +23,10 @@ from ch_sink.discovery.job_topics import existing_tables
 from ch_sink.discovery.wiring import client_of, kafka_settings, states_of, table_spec
 from ch_sink.errors import ChSinkError, ConfigError, DataLoss, LedgerConflict
 from ch_sink.kafka import range_consumer
-from ch_sink.ports import Request
 from ch_sink.spark.executor import context_of
 from ch_sink.spark.frame_stream import FrameStream, Known, Span
 from ch_sink.spark.kafka_rows import expect_kafka_columns, kafka_rows, spans_of
-from ch_sink.stream.standing import left_paused, person, standing
+from ch_sink.stream.standing import read_current, standing
 from ch_sink.stream.tasks import Execute
 from ch_sink.table.ddl import state_tables
 from ch_sink.wiring.streams import SharedTopics, stream_ports, stream_settings
@@ -131,15 +130,12 @@ def applied(frame: "DataFrame", config: Config, known: Known, partitions: int, w
     query, active = _query(frame.sparkSession)
     with _lock:
         held = _held.get(key)
-        if held is not None and held.query != query:
-            if held.active():
-                raise LedgerConflict(
-                    f"stream {config.stream_name!r} is written by another query, {held.query}",
-                    hint="Stop one of them, or give this one its own stream name and table.",
-                )
-            _held.pop(key).stream.close()
-            held = None
-        if held is not None and is_paused(config):
+        if held is not None and held.query != query and held.active():
+            raise LedgerConflict(
+                f"stream {config.stream_name!r} is written by another query, {held.query}",
+                hint="Stop one of them, or give this one its own stream name and table.",
+            )
+        if held is not None and (held.query != query or is_paused(config)):
             _held.pop(key).stream.close()
             held = None
     stream = held.stream if held is not None else _opened(config, known, partitions)
@@ -174,13 +170,7 @@ def _opened(config: Config, known: Known, partitions: int) -> FrameStream:
 def is_paused(config: Config) -> bool:
     """Whether somebody has paused the stream; ends the pause of a command that was killed. Raises ClickHouseError."""
     name, states = config.stream_name, states_of(config, client_of(config).settings)
-    recorded = states.read([name])[name]
-    if standing(recorded).state != "paused":
-        return False
-    if left_paused(recorded):
-        states.ask({name: Request("resume", person(), time.time())})
-        return False
-    return True
+    return standing(read_current(states, [name], time.time())[name]).state == "paused"
 
 
 def await_resume(config: Config) -> None:

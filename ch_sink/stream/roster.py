@@ -10,16 +10,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from ch_sink.errors import ChSinkError, ClickHouseError, LedgerConflict, StreamFailed, in_one_line
 from ch_sink.model.counts import counted
 from ch_sink.observe.stream import Standing
-from ch_sink.ports.ledger import Alive, Compared, RecordedState, Request, StreamStates
+from ch_sink.ports.ledger import Alive, Compared, RecordedState, StreamStates
 from ch_sink.stream.claims import born
-from ch_sink.stream.standing import Member, left_paused
+from ch_sink.stream.standing import Member, read_current
 
 log = logging.getLogger("ch_sink")
 
@@ -182,7 +182,7 @@ class Roster:
             mark = states.mark()
             # The mark is the older one: what comes after it is read the next time.
             if mark is None or mark != self._marks.get(states) or not all(member.known for member in members):
-                self._take(self._read(states, [member.name for member in members]))
+                self._take(read_current(states, [member.name for member in members], self._clock()))
                 self._marks[states] = mark
             self._note(states, members)
             self._beat(states, members)
@@ -190,15 +190,6 @@ class Roster:
             for member in members:
                 if not member.known:
                     self.failed(member.name, error)
-
-    def _read(self, states: StreamStates, names: Sequence[str]) -> Mapping[str, RecordedState]:
-        """What is recorded, once the pauses of commands are over that were killed."""
-        found = states.read(names)
-        left = [name for name, recorded in found.items() if left_paused(recorded)]
-        if not left:
-            return found
-        states.ask(dict.fromkeys(left, Request("resume", "the job, since the command was killed", self._clock())))
-        return states.read(names)
 
     def close(self) -> None:
         """Record what is not recorded yet, and that the job has no stream any more."""

@@ -16,7 +16,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -150,6 +150,16 @@ def left_paused(recorded: RecordedState) -> bool:
     if found is None or found[1] != socket.gethostname():
         return False
     return _gone(int(found[2]), found[3]) and _may_go_on(recorded)
+
+
+def read_current(states: StreamStates, names: Sequence[str], now: float) -> dict[str, RecordedState]:
+    """What is recorded, after ending the pauses of commands that were killed. ``now``: seconds since 1970."""
+    found = states.read(names)
+    left = [name for name, recorded in found.items() if left_paused(recorded)]
+    if not left:
+        return found
+    states.ask(dict.fromkeys(left, Request("resume", "the job, since the command was killed", now)))
+    return states.read(names)
 
 
 def _gone(process: int, started: str) -> bool:
