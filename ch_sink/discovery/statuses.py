@@ -12,20 +12,13 @@ from ch_sink.clickhouse import ClickHouseTableAdmin, Client
 from ch_sink.config import Config, Job
 from ch_sink.discovery.wiring import (
     client_of,
-    dead_letters_of,
     kafka_settings,
     ledger_of,
+    open_letters,
     states_by_ledger,
     topic_offsets,
 )
-from ch_sink.errors import (
-    REFILL,
-    BrokerUnavailable,
-    ChSinkError,
-    DataLoss,
-    KafkaError,
-    StreamFailed,
-)
+from ch_sink.errors import REFILL, BrokerUnavailable, ChSinkError, DataLoss, KafkaError, StreamFailed
 from ch_sink.kafka import KafkaSettings
 from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import Standing, StreamStatus, earlier_topics, partitions_of, worst_first
@@ -107,7 +100,7 @@ def _status(
 ) -> StreamStatus:
     totals, last = stored
     topic_id = topic.topic_id if topic is not None else last[0].topic_id if last else None
-    letters = dead_letters_of(config, client_of(config), "").count()
+    letters = open_letters(config, client_of(config))
     newest = last[0] if last else None
     watermarks = None if topic is None else {p: (low, topic.high[p]) for p, low in topic.low.items()}
     progress = ledger.progress(topic_id) if topic_id is not None else {}
@@ -177,9 +170,8 @@ def progress_findings(
         yield Finding("fail", "table", str(error), error.hint)
     yield from _limits(config, client, topic, progress)
     if topic is not None and known and topic.topic_id not in known:
-        level = "warn" if config.topic_recreated == "restart" else "fail"
         yield Finding(
-            "warn" if level == "warn" else "fail",
+            "warn" if config.topic_recreated == "restart" else "fail",
             "topic",
             f"{topic.topic} was recreated after the stream last read it (topic_recreated: {config.topic_recreated})",
             "Set topic_recreated: restart to read the new topic from its start.",
@@ -204,8 +196,7 @@ def _limits(config: Config, client: Client, topic: TopicState | None, progress: 
     try:
         if topic is not None:
             expect_end_still(topic, progress, partial(_asked_again, config))
-        letters = dead_letters_of(config, client, "")
-        ErrorWatch(ErrorLimits(config.errors.max), lambda: sum(letters.count().values())).expect_few()
+        ErrorWatch(ErrorLimits(config.errors.max), lambda: sum(open_letters(config, client).values())).expect_few()
     except (DataLoss, StreamFailed) as error:
         yield Finding("fail", "offsets" if isinstance(error, DataLoss) else "dead letters", str(error), error.hint)
     except ChSinkError:

@@ -36,6 +36,11 @@ def dead_letters_of(config: Config, client: Client, topic_id: str) -> ClickHouse
     return ClickHouseDeadLetters(client, *place, topic_id)
 
 
+def open_letters(config: Config, client: Client) -> dict[str, int]:
+    """How many of the stream's dead letters are open, of all its topics, by kind. Raises ClickHouseError."""
+    return dead_letters_of(config, client, "").count()
+
+
 def pending_of(config: Config, client: Client) -> ClickHousePending:
     """The stream's waiting changes."""
     return ClickHousePending(client, config.state_database, config.state_tables.pending, config.stream_name)

@@ -15,7 +15,7 @@ from ch_sink.clickhouse import (
     Retry,
 )
 from ch_sink.config import Config
-from ch_sink.discovery.wiring import client_of, dead_letters_of, kafka_settings, ledger_of, pending_of, states_of
+from ch_sink.discovery.wiring import client_of, kafka_settings, ledger_of, open_letters, pending_of, states_of
 from ch_sink.kafka import GroupCommits, GroupOffsets, KafkaSettings, TopicWatermarks
 from ch_sink.model.values import TopicState
 from ch_sink.stream.batch_plan import rewind
@@ -53,7 +53,7 @@ def stream_ports(config: Config, topics: "SharedTopics") -> StreamPorts:
         topics.watermarks(kafka),
         pending_of(config, client),
         GroupOffsets(topics.commits(kafka), config.consumer_group),
-        lambda: sum(dead_letters_of(config, client, "").count().values()),
+        lambda: sum(open_letters(config, client).values()),
     )
 
 
