@@ -7,7 +7,7 @@ nobody: the next one claims the stream and continues. Only a claim of a process 
 import os
 import socket
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -223,7 +223,7 @@ def expect_same_terms(
     if totals:
         # Kafka keys have the columns of key_columns, whether or not that is set.
         leave = {KEY_COLUMNS} if not has_rows or any(profile.key_source for profile in profiles) else set()
-        stored.expect_same_readings({n: v for n, v in terms.readings if n not in leave}, leave)
+        stored.expect_same_readings(dict(terms.readings), leave)
     if has_rows:
         stored.expect_same_types(dict(terms.types))
     changed = (changed & deciding) | of_documents
@@ -263,22 +263,26 @@ class _Stored:
     by_all: bool
     """Whether these are all columns."""
 
-    def expect_same_readings(self, before: Mapping[str, str], leave: Collection[str]) -> None:
-        """Raises StreamFailed if values of deciding columns would be read as others now, settings to leave aside."""
-        now = {name: value for name, value in self.policy.readings() if name not in leave}
-        for name in sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n)):
+    def expect_same_readings(self, before: Mapping[str, str], leave: Set[str]) -> None:
+        """Raises StreamFailed if values of deciding columns would be read as others now.
+
+        ``leave``: settings that may change.
+        """
+        now = dict(self.policy.readings())
+        for name in sorted(n for n in (before.keys() | now.keys()) - leave if before.get(n) != now.get(n)):
             kinds = _READ_BY.get(name)
             if kinds is None and name not in (IGNORED, KEY_COLUMNS) and not self.by_all:
                 continue  # stored rows are found by their keys, which are never clamped
             found = [c for c in self.table.source_columns if c.name in self.deciding]
             concerned = [c.name for c in found if kinds is None or parse_type(c.type).bare.name in kinds]
             if concerned:
-                other = f"{concerned[0]!r} may be read as another value"
+                why = f"{concerned[0]!r} may be read as another value"
+                if name == KEY_COLUMNS:
+                    why = "other columns identify a row"
                 raise StreamFailed(
                     f"stream {self.stream!r} has stored rows of {self.table.qualified} under {name}: "
                     f"{before.get(name, 'its default')}, and it is {now.get(name, 'its default')} now: "
-                    f"{'other columns identify a row' if name == KEY_COLUMNS else other}, and later changes would not "
-                    "find these rows",
+                    f"{why}, and later changes would not find these rows",
                     hint=f"Take the change of `{name}` back, or {self.fill}.",
                 )
 
