@@ -67,26 +67,27 @@ def begin_at_load(fold: Fold, ledger: Ledger, topic: TopicState) -> int:
 
 
 def floors_of(ledger: Ledger, topic: TopicState, truncates: bool) -> tuple[TruncateFloor, ...]:
-    """The truncates that the stream has carried out, where a fold does not do that itself.
+    """The truncates that the stream has applied and that a fold does not apply itself.
 
-    The file may say otherwise by now, or the topic have lost them, and still hold what they have deleted, in another
-    partition. Raises StreamFailed if a fold may give changes other epochs than the stream did, so that floors do not
-    compare with them.
+    The file may no longer apply truncates, or the topic may have lost them while another partition still holds the
+    rows that they deleted. Raises StreamFailed if the fold may give changes other epochs than the stream did, because
+    floors do not compare with those.
 
     Args:
-        truncates: the fold carries out those that the topic has.
+        truncates: the fold applies the truncates that the topic holds.
     """
-    base = base_of(ledger, topic)
-    if not base or (truncates and not any(topic.low.values())):
+    if truncates and not any(topic.low.values()):
+        return ()
+    epochs = {facts.epoch for facts in facts_of(ledger, topic.topic_id)}
+    if not epochs:
         return ()
     floors = tuple(floor for floor in ledger.facts(TruncateFloor) if floor.epoch or floor.commit)
-    epochs = {facts.epoch for facts in facts_of(ledger, topic.topic_id)}
-    if len(epochs) < 2 and all(floor.epoch <= base[0].epoch for floor in floors):
+    if len(epochs) < 2 and all(floor.epoch <= min(epochs) for floor in floors):
         return floors
     if floors and not truncates:
         raise StreamFailed(
-            f"the stream has deleted rows of topic {topic.topic} by a truncate, which the file ignores by now, and has "
-            "read the topic in several epochs since",
+            f"the stream applied a truncate of topic {topic.topic} that the file now ignores, and has since read the "
+            "topic in several epochs",
             hint="Compare with the database: --against source.",
         )
     return ()
