@@ -211,7 +211,7 @@ def expect_related(refill: Refill, moved: Moved) -> None:
         name = refill.subject.table.qualified
         raise StreamFailed(
             f"none of the {counted(moved.gone, 'row')} of {name} is in the source: source.table may be another table",
-            hint=f"Check source.url and source.table. If the source has other rows by now: TRUNCATE TABLE {name}, then "
+            hint=f"Check source.url and source.table. If the source now has other rows: TRUNCATE TABLE {name}, then "
             "run the command again.",
         )
 

@@ -170,7 +170,7 @@ def exchanged(
         ahead = {p: s for p, s in fold.states().items() if p in begun or s[0] > applied.get(p, -1 if way.known else 0)}
         made = placed(new.table, subject.table)
         changes = shape.after(made, subject.key) if shape else []
-        if not shape and made.engine.family is Family.MERGE_TREE:  # key_columns may be others by now
+        if not shape and made.engine.family is Family.MERGE_TREE:  # key_columns may have changed
             changes = views_of(made, subject.key, refill.cluster)
         after, foreign = without_foreign(subject.client, changes)
         for name in foreign:
