@@ -207,8 +207,6 @@ class Config(Section):
     """Where a stream begins of whose topic the ledger knows nothing; ``ledger`` means the earliest offset."""
     on_data_loss: Literal["fail", "continue"] = "fail"
     """Offsets that were dropped before they were read: stop, or continue at the earliest and count the gap."""
-    topic_recreated: Literal["fail", "restart"] = "fail"
-    """The topic was deleted and created again: stop, or read the new one from its start in a new epoch."""
 
     purge_after: Annotated[Seconds, Field(ge=3600)] | None = None
     """How old a deleted row must be before the job, or `ch_sink purge`, removes it from the disk; None: never."""

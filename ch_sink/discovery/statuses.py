@@ -24,7 +24,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.observe.stream import Standing, StreamStatus, earlier_topics, partitions_of, worst_first
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Compared, FinishedRange, Ledger, PartitionTotals
-from ch_sink.stream.batch_plan import expect_end_still
+from ch_sink.stream.batch_plan import expect_end_still, expect_same_topic
 from ch_sink.stream.claims import expect_same_terms
 from ch_sink.stream.error_limits import ErrorLimits, ErrorWatch
 from ch_sink.stream.rollback import expect_complete, expect_entered, expect_same_table
@@ -169,13 +169,6 @@ def progress_findings(
     except ChSinkError as error:
         yield Finding("fail", "table", str(error), error.hint)
     yield from _limits(config, client, topic, progress)
-    if topic is not None and known and topic.topic_id not in known:
-        yield Finding(
-            "warn" if config.topic_recreated == "restart" else "fail",
-            "topic",
-            f"{topic.topic} was recreated after the stream last read it (topic_recreated: {config.topic_recreated})",
-            "Set topic_recreated: restart to read the new topic from its start.",
-        )
     gone = {p: topic.low[p] - offset for p, offset in progress.items() if topic and topic.low.get(p, 0) > offset}
     for partition, count in gone.items():
         yield Finding(
@@ -195,6 +188,7 @@ def _limits(config: Config, client: Client, topic: TopicState | None, progress: 
     """An end that the topic has lost, and more dead letters than the file accepts."""
     try:
         if topic is not None:
+            expect_same_topic(ledger_of(config, client), topic)
             expect_end_still(topic, progress, partial(_asked_again, config))
         ErrorWatch(ErrorLimits(config.errors.max), lambda: sum(open_letters(config, client).values())).expect_few()
     except (DataLoss, StreamFailed) as error:

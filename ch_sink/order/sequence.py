@@ -74,8 +74,8 @@ def sequence(
         raise StreamFailed(
             f"partition {records.partition} of {records.topic}: Kafka offsets order the changes, within one partition "
             "only, and without brokers it is unknown which changes of others are unread",
-            hint="Name the brokers (kafka.bootstrap.servers). If the stream has applied changes without them, set "
-            "topic_recreated: restart as well, since the topic has another id then.",
+            hint="Name the brokers (kafka.bootstrap.servers). If the stream has applied changes without them, "
+            "fill the table again then (`ch_sink resync CONFIG --apply`), since the topic has another id.",
         )
     if len(batch):  # a chunk without events says nothing about its source
         names = [batch.source_name[c] for c in np.unique(batch.source_code).tolist()]

@@ -15,9 +15,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from ch_sink.errors import REFILL, ConfigError, DataLoss
+from ch_sink.errors import REFILL, DataLoss
 from ch_sink.model.counts import Counts
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
@@ -64,14 +63,10 @@ class BatchPlanner:
     _lag: dict[int, int] = field(default_factory=dict)
 
     def expect_topic(self, state: TopicState) -> None:
-        """Raises DataLoss if the topic was recreated since the stream last read it, and that has to be confirmed."""
-        if state.topic_id == self._topic_id:
-            return
-        known = self.ledger.topic_ids()
-        if known and known[0] != state.topic_id:
-            self._expect_same(state, known[0], "the ledger's")
-            log.warning("topic %s was recreated: reading it from its start", state.topic)
-        self._topic_id, self._reached = state.topic_id, None
+        """Raises DataLoss if the topic was recreated since the stream last read it."""
+        if state.topic_id != self._topic_id:
+            expect_same_topic(self.ledger, state)
+            self._topic_id, self._reached = state.topic_id, None
 
     def plan(
         self,
@@ -90,7 +85,7 @@ class BatchPlanner:
             held: partitions that wait.
 
         Raises:
-            DataLoss: records are gone that the stream has not read. ConfigError: ``start`` is not valid.
+            DataLoss: records are gone that the stream has not read.
         """
         reached = self.positions(state, states)
         self._lag = {p: max(0, high - reached[p]) for p, high in state.high.items()}
@@ -174,11 +169,10 @@ class BatchPlanner:
         """Where the partitions begin of which the ledger knows nothing."""
         if reached.keys() >= state.low.keys():
             return {}
-        start: str | Mapping[str, Any] = "earliest"
-        if not reached and not self.ledger.topic_ids() and self.settings.start != "ledger":
-            start = self.settings.start
-        topic_id, at = _first_offsets(state, start)
-        if start == "latest" and (committed := self.committed(sorted(state.low))):
+        if reached or self.ledger.topic_ids() or self.settings.start != "latest":
+            return {p: low for p, low in sorted(state.low.items()) if p not in reached}
+        found: dict[int, int] = {}
+        if committed := self.committed(sorted(state.low)):
             # The stream has been here before, and its ledger is lost: what came since would be skipped.
             found = {p: min(max(offset, state.low[p]), state.high[p]) for p, offset in committed.items()}
             log.warning(
@@ -186,11 +180,7 @@ class BatchPlanner:
                 "reading continues from those instead of the latest: %s",
                 *(state.topic, found),
             )
-            return {p: found.get(p, offset) for p, offset in at.items() if p not in reached}
-        if topic_id != state.topic_id:
-            self._expect_same(state, topic_id, "that of the starting offsets")
-            at = state.low
-        return {p: at[p] for p in sorted(state.low) if p not in reached}
+        return {p: found.get(p, high) for p, high in sorted(state.high.items())}
 
     def _held(self, state: TopicState, partition: int, start: int) -> int:
         """Where reading can continue. Raises DataLoss if records were lost, and that is not allowed."""
@@ -203,13 +193,6 @@ class BatchPlanner:
                 f"{REFILL}, or set on_data_loss: continue to read on with what the topic still holds.",
             )
         return max(start, low)
-
-    def _expect_same(self, state: TopicState, known: str, whose: str) -> None:
-        if self.settings.topic_recreated == "fail":
-            raise DataLoss(
-                f"topic {state.topic} was recreated: its id is {state.topic_id}, {whose} is {known}",
-                hint="Its offsets begin again. Set topic_recreated: restart to read the new topic from its start.",
-            )
 
     def _record(self, state: TopicState, moved: Mapping[int, tuple[int, State, int]]) -> None:
         self.ledger.results(
@@ -229,6 +212,20 @@ class BatchPlanner:
         )
 
 
+def expect_same_topic(ledger: Ledger, topic: TopicState) -> None:
+    """Raises DataLoss if the topic was recreated since the stream last read it: it may lack changes of the former one.
+
+    A snapshot in the new topic does not say which rows were deleted meanwhile.
+    """
+    known = ledger.topic_ids()
+    if known and known[0] != topic.topic_id:
+        raise DataLoss(
+            f"topic {topic.topic} was recreated: its id is {topic.topic_id}, the ledger's is {known[0]}",
+            hint="Fill the table again: `ch_sink resync CONFIG --apply`. Without a section source, the connector must "
+            "take a snapshot into the new topic first.",
+        )
+
+
 def expect_end(topic: TopicState, reached: Mapping[int, int]) -> None:
     """Raises DataLoss if the topic ends below offsets that were read: the broker gives them to other records.
 
@@ -241,7 +238,7 @@ def expect_end(topic: TopicState, reached: Mapping[int, int]) -> None:
                 f"with {high - 1}: it has lost its end, and gives these offsets to other records",
                 hint="If its brokers are starting, look again with `ch_sink resume` once they are up. Else do not "
                 "continue with this topic: create it again, so that it has another id, let the connector take a "
-                "snapshot, set topic_recreated: restart, and fill the table again: `ch_sink resync CONFIG --apply`.",
+                "snapshot, and fill the table again: `ch_sink resync CONFIG --apply`.",
             )
 
 
@@ -269,39 +266,6 @@ def _begins(topic: TopicState, partition: int, offset: int, state: str, counts: 
     """An empty result: reading goes on at this offset."""
     now = time.time()
     return FinishedRange(topic.topic, topic.topic_id, partition, offset, offset, counts, state, now, now)
-
-
-def _first_offsets(state: TopicState, starting: str | Mapping[str, Any]) -> tuple[str, Mapping[int, int]]:
-    """The topic id and the offsets at which a stream begins of whose topic the ledger knows nothing.
-
-    ``starting``: "earliest", "latest", or offsets by partition, either bare or as ``{"topic_id": …, "offsets": …}``;
-    partitions without one begin at the earliest. Offsets of another topic id are kept: the first batch then finds
-    that the topic was recreated. Raises ConfigError.
-    """
-    if starting == "earliest":
-        return state.topic_id, state.low
-    if starting == "latest":
-        return state.topic_id, state.high
-    if isinstance(starting, str):
-        raise ConfigError(
-            f"starting offsets {starting!r} are not valid", hint='Use "earliest", "latest" or offsets by partition.'
-        )
-    topic_id = str(starting.get("topic_id", state.topic_id))
-    try:
-        given = {int(p): int(offset) for p, offset in starting.get("offsets", starting).items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"starting offsets of topic {state.topic} are not partition numbers with offsets: {error}",
-            hint='Write them as {"0": 1200, "1": 1187}.',
-        ) from error
-    if topic_id != state.topic_id:
-        return topic_id, given
-    if unknown := sorted(given.keys() - state.low.keys()):
-        raise ConfigError(
-            f"the starting offsets name partition {unknown[0]}, which topic {state.topic} does not have",
-            hint=f"It has the partitions 0 to {len(state.low) - 1}.",
-        )
-    return topic_id, {**state.low, **given}
 
 
 def plan_ranges(

@@ -26,7 +26,7 @@ from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Claim, FinishedRange, RangeIntent
-from ch_sink.stream.batch_plan import BatchPlanner, OffsetRange
+from ch_sink.stream.batch_plan import BatchPlanner, OffsetRange, expect_same_topic
 from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since, types_of
 from ch_sink.stream.error_limits import ErrorWatch
 from ch_sink.stream.moved_keys import AddedPartitions, RewrittenKeys, expect_one_form
@@ -56,7 +56,6 @@ class Coordinator:
         self.run_id = uuid.uuid4().hex[:12]
         self.claim: Claim | None = None
         """The claim under which it works, None before it has one."""
-        self._topic_id = ""
         self._errors = ErrorWatch(settings.errors, ports.dead_letters)
         self._gone: dict[int, int] = {}
         """Where records were lost in the last batch, by partition."""
@@ -102,7 +101,7 @@ class Coordinator:
         self._began = time.monotonic()
         ledger, name = self.ports.ledger, self.settings.name
         topic = self.ports.topics.state(self.settings.topic)
-        self._topic_id = topic.topic_id
+        expect_same_topic(ledger, topic)
         self._errors.expect_few()
         detected = self.ports.table.detect()
         if before is not None and taken_since(name, before, owner := ledger.owner()):
@@ -144,7 +143,6 @@ class Coordinator:
             ceiling: offsets beyond which nothing new is read, by partition; partitions without one wait.
         """
         self._planner.expect_topic(state)
-        self._expect_topic(state.topic_id)
         ceiling = self._with_added_partitions(state, ceiling)
         self._ends = state.high if ceiling is None else ceiling
         if self.held:
@@ -191,7 +189,6 @@ class Coordinator:
             yield from self._stream.certainly(self._batch(ranges))
 
     def _batch(self, ranges: Sequence[OffsetRange]) -> Rounds:
-        self._expect_topic(ranges[0].topic_id)
         self._stream.states.add_partitions(max(r.partition for r in ranges) + 1)
         before, left = self._planner.begin(), self._planner.lag({r.partition: r.end for r in ranges})
         limits = {r.partition: (r.chunk_offsets, r.chunk_bytes) for r in ranges if r.chunk_offsets}
@@ -360,9 +357,3 @@ class Coordinator:
                 return first
             states.add_partitions(len(state.low))
         return ceiling
-
-    def _expect_topic(self, topic_id: str) -> None:
-        if topic_id != self._topic_id:
-            self._stream.enter(self.ports.topics.state(self.settings.topic))
-            self._topic_id, self._rewritten = topic_id, RewrittenKeys()
-            self._releases.look()

@@ -1,7 +1,6 @@
 """What is open of a stream: claim, topic, table as it is by now, states of its partitions, changes that wait."""
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -223,10 +222,8 @@ class OpenStream:
     def _supersede(self) -> list[Fence]:
         """Begin an execution of every partition: whatever ran there stores nothing more."""
         topic_id, ledger = self.topic.topic_id, self.ports.ledger
-        former = [place for place in self.ports.pending.places() if place[0] != topic_id]
         mine = {*self.topic.low, *ledger.progress(topic_id)}  # partitions may have come since the topic was entered
-        places = [*((topic_id, p) for p in sorted(mine)), *former]
-        return [ledger.begin(*place, self.claim, "rollups") for place in places]
+        return [ledger.begin(topic_id, p, self.claim, "rollups") for p in sorted(mine)]
 
     def raise_failure(self, results: Iterable[RangeDone | ReleaseDone]) -> None:
         """Raise the error of the first task that failed; log the others."""
@@ -243,19 +240,14 @@ class OpenStream:
 
 
 class Releases:
-    """The changes that wait for the values of a row that changed its key, of former topics of the same name as well."""
+    """The changes that wait for the values of a row that changed its key."""
 
     def __init__(self, stream: OpenStream, add: Callable[[Counts], None]) -> None:
         """``add``: is given the figures of what was released."""
         self._stream, self._add = stream, add
-        self.look()
-
-    def look(self) -> None:
-        """See in the pending table which changes wait, of this topic and of former ones."""
-        topic, places = self._stream.topic, self._stream.ports.pending.places()
+        topic, places = stream.topic, stream.ports.pending.places()
         self.numbers = {p: n for (t, p), n in places.items() if t == topic.topic_id and n and p in topic.low}
         """Partition → number of changes that wait."""
-        self._former = [place for place, n in places.items() if place[0] != topic.topic_id and n]
         # Only tasks of this claim add to them from now on, and say so.
         self._settled = {p for p in topic.low if (topic.topic_id, p) not in places}
 
@@ -279,15 +271,11 @@ class Releases:
         that has caught up gives changes up: after an outage, or if another partition lags far behind, the values may
         not have been read yet.
         """
-        yield from self._release_former_topics()
         stream, left, before = self._stream, dict(self.numbers), -1
         lacking: list[Barrier] = []
         while left and (lacking or sum(left.values()) != before):
             before = sum(left.values())
-            tasks = [
-                self._task(stream.topic.topic_id, p, stream.states.waiting(p), stream.reached.get(p, 0), caught_up)
-                for p in sorted(left)
-            ]
+            tasks = [self._task(p, stream.states.waiting(p), stream.reached.get(p, 0), caught_up) for p in sorted(left)]
             results = cast(Sequence[ReleaseDone], (yield tasks))
             stream.raise_failure(results)
             for done in results:
@@ -299,42 +287,17 @@ class Releases:
             left = {done.partition: done.waiting for done in results if done.waiting}
         self.numbers = left
 
-    def _release_former_topics(self) -> Rounds:
-        """Apply or give up the changes that wait since the topic was another one: what they wait for cannot come."""
-        stream = self._stream
-        while self._former:
-            states = [stream.states.of_former(*place) for place in self._former]
-            tasks = [
-                self._task(*place, state, sys.maxsize, True, final=True)
-                for place, state in zip(self._former, states, strict=True)
-            ]
-            results = cast(Sequence[ReleaseDone], (yield tasks))
-            stream.raise_failure(results)
-            for task, done in zip(tasks, results, strict=True):
-                self._add(done.counts)
-                log.warning(
-                    "%s: %d changes of partition %d of the former topic %s no longer wait (dead letters: %d)",
-                    *(stream.settings.name, done.counts.kinds["released"], task.partition, task.topic_id),
-                    done.counts.dead_letters,
-                )
-            stream.add_columns([done.lacking for done in results if done.lacking is not None])
-            lacking = {(t.topic_id, t.partition) for t, done in zip(tasks, results, strict=True) if done.lacking}
-            self._former = [place for place in self._former if place in lacking]
-
-    def _task(
-        self, topic_id: str, partition: int, state: State, below: int, caught_up: bool, *, final: bool = False
-    ) -> ReleaseTask:
+    def _task(self, partition: int, state: State, below: int, caught_up: bool) -> ReleaseTask:
         stream = self._stream
         return ReleaseTask(
             stream.settings.name,
             stream.settings.topic,
-            topic_id,
+            stream.topic.topic_id,
             partition,
             stream.table.now,
             state,
             below=below,
             caught_up=caught_up,
-            final=final,
             claim=stream.claim,
             changed="other" if stream.unsure else "",
         )

@@ -250,11 +250,6 @@ class States:
             self.truncates.append(TruncateFloor(floor.epoch, floor.commit, floor.inner, source, str(version)))
             self._ledger.record(self.truncates[-1])
 
-    def of_former(self, topic_id: str, partition: int) -> State:
-        """The last state of a partition of another topic that the stream has read."""
-        last = [t.state for t in self._ledger.totals() if (t.topic_id, t.partition) == (topic_id, partition)]
-        return State.from_json(last[-1] if last else None).with_floors_of(self._common)
-
     def waiting(self, partition: int) -> State:
         """The state with which waiting changes are applied after the ranges of a batch."""
         if partition in self._known:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import Origins, Policy
@@ -21,10 +21,9 @@ class StreamSettings:
     policy: Policy
     chunk_offsets: int = 50_000
     chunk_bytes: int = 64 << 20
-    start: str | Mapping[str, Any] = "earliest"
+    start: str = "earliest"
     """Where a stream begins of whose topic the ledger knows nothing."""
     on_data_loss: Literal["fail", "continue"] = "fail"
-    topic_recreated: Literal["fail", "restart"] = "fail"
     errors: ErrorLimits = field(default_factory=ErrorLimits)
     source_table: str = ""
     """The only source table whose records are taken, of a topic with several; empty for all."""

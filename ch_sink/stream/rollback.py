@@ -70,9 +70,6 @@ class Restored:
     def _compare_with(self, group: GroupOffsets) -> None:
         """See whether the consumer group is ahead of the ledger's ends: the ledger was restored then."""
         topic_id, name = self._topic.topic_id, self._stream.settings.name
-        known = self._ledger.topic_ids()
-        if known[:1] not in ([], [topic_id]):
-            return
         ends = {t.partition: t.next_offset for t in self._ledger.totals() if t.topic_id == topic_id}
 
         def notice(committed: Mapping[int, int]) -> None:
@@ -80,7 +77,7 @@ class Restored:
                 log.warning("%s: ClickHouse was restored to an older state; reading again: %s", name, behind)
 
         # Of a topic that was recreated, the group's offsets may be those of the former one.
-        if len(known) > 1 or not self._target.appends:
+        if len(self._ledger.topic_ids()) > 1 or not self._target.appends:
             group.before_commit(self._topic.topic, sorted(self._topic.low), notice)
             return
         committed = group.last_committed(self._topic.topic, sorted(self._topic.low))

@@ -73,8 +73,6 @@ class ReleaseTask:
     """Offset that the partition has reached: records from there on belong to a chunk that is not stored whole."""
     caught_up: bool = False
     """Everything in the topic has been read: a change that still waits after its deadline is given up."""
-    final: bool = False
-    """The topic is gone, and nothing can arrive any more: a change that still waits is given up at once."""
     claim: Claim | None = None
     changed: Changed = ""
 
@@ -145,7 +143,7 @@ def patience(task: Task, deadline: float) -> float:
     """How long a change that waits may wait in this task, if ``deadline`` is the stream's; in seconds."""
     if isinstance(task, RangeTask):
         return math.inf
-    return -math.inf if task.final else deadline if task.caught_up else math.inf
+    return deadline if task.caught_up else math.inf
 
 
 def weight(task: Task) -> int:

@@ -68,14 +68,17 @@ def lenient(policy: Policy, shadow: TargetTable) -> Policy:
 
 @dataclass(slots=True)
 class Letters:
-    """Which records cannot be applied; the records themselves are in the topic."""
+    """Which records cannot be applied."""
 
+    whole: bool = False
+    """Keep their values and headers, too, which the topic has."""
     stored: dict[tuple[int, int], DeadLetter] = field(default_factory=dict)
 
     def put(self, letters: Sequence[DeadLetter], token: str) -> None:
         """See DeadLetters."""
         for letter in letters:
-            self.stored[letter.partition, letter.offset] = replace(letter, value=None, headers=())
+            kept = letter if self.whole else replace(letter, value=None, headers=())
+            self.stored[letter.partition, letter.offset] = kept
 
     def failed(self, partition: int, first: int, end: int) -> Sequence[int]:
         """See DeadLetters."""
@@ -103,8 +106,13 @@ class Fold:
         decoder: MakeDecoder,
         handover: Handover | None = None,
         say: Callable[[str], None] = lambda _: None,
+        *,
+        whole_letters: bool = False,
     ) -> None:
-        """``handover``: values of key changes that began before the fold. ``say``: is given the progress."""
+        """``handover``: values of key changes that began before the fold. ``say``: is given the progress.
+
+        ``whole_letters``: see `Letters`.
+        """
         self.say = say
         self._client, self._shadow, self._topic, self._decoder = client, shadow, topic, decoder
         self._settings = replace(settings, name=f"shadow:{settings.name}", policy=lenient(settings.policy, shadow))
@@ -113,7 +121,7 @@ class Fold:
         if handover is not None:
             self._handover = _Behind(self._handover, handover)
         self._pending = MemoryPending()
-        self.letters = Letters()
+        self.letters = Letters(whole_letters)
         admin = _ShadowAdmin(shadow, ClickHouseTableAdmin(client, shadow.database, shadow.name, settings.policy))
         ports = StreamPorts(self._ledger, admin, topic, self._pending, NoGroup())
         self._coordinator = Coordinator(self._settings, ports)

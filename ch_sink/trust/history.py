@@ -106,8 +106,7 @@ def base_of(ledger: Ledger, topic: TopicState) -> tuple[TopicFacts, ...]:
 
 def is_incomplete(ledger: Ledger, topic: TopicState) -> bool:
     """Whether the table may rightly have rows of which the topic holds no event, or none since they were loaded."""
-    missing = any(topic.low.values()) or bool(loads_of(ledger, topic.topic_id))
-    return missing or follows_another(ledger, topic) or began_on_rows(ledger, topic)
+    return any(topic.low.values()) or bool(loads_of(ledger, topic.topic_id)) or began_on_rows(ledger, topic)
 
 
 def began_on_rows(ledger: Ledger, topic: TopicState) -> bool:
@@ -115,17 +114,12 @@ def began_on_rows(ledger: Ledger, topic: TopicState) -> bool:
     return any(facts.on_rows for facts in facts_of(ledger, topic.topic_id))
 
 
-def follows_another(ledger: Ledger, topic: TopicState) -> bool:
-    """Whether the stream has read another topic of that name: this one may go on where that ended, without its rows."""
-    return any(topic_id != topic.topic_id for topic_id in ledger.topic_ids())
-
-
 def unjudged(subject: Subject, topic: TopicState) -> str:
     """The condition on differences of which an incomplete topic says nothing; empty if the topic has everything.
 
     Of a row with a key the last event says all. Of rows without one, events say how the number of equal rows changes,
-    and not from which number: the table may rightly have more of them. A topic that was recreated with a snapshot says
-    from which number: it begins with none.
+    and not from which number: the table may rightly have more of them. A topic that begins with a snapshot says from
+    which number: with none.
     """
     ledger = subject.ledger
     if not is_incomplete(ledger, topic):
@@ -154,7 +148,7 @@ def expect_whole(subject: Subject, topic: TopicState) -> None:
         raise StreamFailed(f"topic {topic.topic} no longer holds its first records", hint=hint)
     name = subject.table.qualified
     lacks = ""
-    if follows_another(subject.ledger, topic):
+    if subject.ledger.topic_ids()[:1] not in ([], [topic.topic_id]):
         lacks = f"topic {topic.topic} was recreated and does not begin with a snapshot: it may lack rows of {name}"
     elif began_on_rows(subject.ledger, topic):
         lacks = (

@@ -18,7 +18,7 @@ from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import CLOCKS, Fact, Handover, Pending, TableRefilled
+from ch_sink.ports import CLOCKS, DeadLetters, Fact, Handover, Pending, TableRefilled
 from ch_sink.snapshot import SourceReader
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
@@ -35,6 +35,9 @@ NEW_SNAPSHOT = (
 )
 """The next step for a table without a key."""
 
+_MOST_LETTERS = 10_000
+"""They are kept in memory."""
+
 Say = Callable[[str], None]
 
 
@@ -47,6 +50,8 @@ class Refill:
     """The stream's own waiting changes."""
     handover: Handover
     """The stream's own; it is read only."""
+    dead_letters: Callable[[str], DeadLetters]
+    """The stream's own, by topic id."""
     notes: str = ""
     """Qualified name of the table in which ``init`` notes source types."""
     cluster: str | None = None
@@ -235,6 +240,7 @@ def new_table(refill: Refill, shape: Shape | None, say: Say, *, begun: bool) -> 
             subject.decoder,
             handover if begun else None,
             say,
+            whole_letters=not begun,
         )
         try:
             yield NewTable(refill if shape is None else refill.of(table), table, fold)
@@ -303,6 +309,23 @@ def _floors(
 def new_run() -> str:
     """The name of a filling, see `TableRefilled`."""
     return uuid.uuid4().hex[:8]
+
+
+def keep_letters(refill: Refill, fold: Fold) -> None:
+    """Make what cannot be applied of an unread topic the stream's dead letters, as the stream would have.
+
+    Raises StreamFailed if bad records stop the stream, or there are very many of them.
+    """
+    letters = [one for _, one in sorted(fold.letters.stored.items())]
+    if letters and (refill.subject.settings.policy.changes.on_bad_record == "fail" or len(letters) > _MOST_LETTERS):
+        first = letters[0]
+        raise StreamFailed(
+            f"{counted(len(letters), 'record')} of topic {first.topic} cannot be applied: first that at offset "
+            f"{first.offset} of partition {first.partition}: {first.reason}",
+            hint=f"Correct the cause; with on_bad_record: dead_letter, up to {_MOST_LETTERS} become dead letters.",
+        )
+    if letters:
+        refill.dead_letters(fold.topic_id).put(letters, "")
 
 
 def expect_good_records(refill: Refill, fold: Fold) -> None:

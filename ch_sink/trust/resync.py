@@ -44,7 +44,7 @@ from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side
 from ch_sink.trust.source_rows import several_connectors
-from ch_sink.trust.swap import Exchange, Way, exchanged, expect_empty, placed
+from ch_sink.trust.swap import Exchange, Way, exchanged, expect_unread, placed
 from ch_sink.trust.topic import WithoutErased, offsets_behind
 
 _NEAR = 2_000
@@ -120,7 +120,7 @@ def resynced(
         expect_entered(subject.table, subject.ledger)
     known = None if subject.reached(topic.topic_id).applied else _begun_now(subject.ledger, topic)
     if known is not None and not into:
-        expect_empty(refill, topic.topic_id)
+        expect_unread(refill, topic.topic_id)
     if against == "topic":
         expect_whole(subject, topic)
         removed = [one for one in subject.ledger.facts(RowsEdited) if one.topic_id == topic.topic_id]

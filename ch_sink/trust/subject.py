@@ -176,18 +176,10 @@ def expect_witness(subject: Subject, fold: Fold) -> None:
         if one.kind != "unresolved" and at not in known and not below_the_start(one.partition, one.offset)
     ]
     if lost:
-        hint = (
-            "The stream has applied what it has read: restore the schema, the setting or the column's type that it "
-            "had, or use --against source. What it has not read becomes dead letters by `ch_sink run`."
-        )
-        if not reached:
-            hint = (
-                "Correct what cannot be applied; or name another `stream` in the file, and let `ch_sink run CONFIG` "
-                "read the topic: such records become dead letters."
-            )
         raise StreamFailed(
             f"{counted(len(lost), 'record')} of the topic cannot be applied, and {'is' if len(lost) == 1 else 'are'} "
             f"not among the dead letters of {subject.settings.name!r}: first that at offset {lost[0].offset} of "
             f"partition {lost[0].partition}: {lost[0].reason}",
-            hint=hint,
+            hint="The stream has applied what it has read: restore the schema, the setting or the column's type that "
+            "it had, or use --against source. What it has not read becomes dead letters by `ch_sink run`.",
         )

@@ -21,7 +21,7 @@ from ch_sink.stream.rollback import is_entered, marked
 from ch_sink.table.ddl import views_of
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.trust.fold import Fold
-from ch_sink.trust.refill import Moved, NewTable, Refill, Say, expect_good_records, expect_related
+from ch_sink.trust.refill import Moved, NewTable, Refill, Say, expect_good_records, expect_related, keep_letters
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shape import Shape
 
@@ -71,8 +71,14 @@ class Exchange:
         ledger.restate(subject.settings.terms(filled.uuid, types_of(filled, policy)))
         ledger.record(*([self.topic] if self.topic is not None else []), *self.facts)
         ledger.results(self.results)
+        topic_id = self.facts[0].topic_id
         for partition, offsets in self.resolved.items():
-            self.refill.pending.resolve(self.facts[0].topic_id, partition, offsets)
+            self.refill.pending.resolve(topic_id, partition, offsets)
+        # The values for which changes of a former topic wait cannot come, and the new table shows those changes.
+        for former, partition in self.refill.pending.places():
+            if former != topic_id:
+                waiting = [record.offset for record in self.refill.pending.open(former, partition)]
+                self.refill.pending.resolve(former, partition, waiting)
 
     @classmethod
     def finish(cls, refill: Refill, topic: TopicState, say: Say) -> None:
@@ -123,15 +129,15 @@ class Way:
     """Another shape of the new table."""
 
 
-def expect_empty(refill: Refill, topic_id: str) -> None:
-    """Raises StreamFailed if the table has rows, or its stream has begun."""
+def expect_unread(refill: Refill, topic_id: str) -> None:
+    """Raises StreamFailed if the stream has begun the topic, or the table has rows and the ledger knows of none."""
     subject = refill.subject
     table = subject.table.qualified
     if subject.reached(topic_id).applied:
         raise StreamFailed(
             f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Run the command again."
         )
-    if has_rows(subject.client, subject.table):
+    if not subject.ledger.topic_ids() and has_rows(subject.client, subject.table):
         raise StreamFailed(
             f"{table} has rows, and stream {refill.stream!r} has read nothing of topic {refill.subject.settings.topic}",
             hint="Empty the table first, or run the stream first, then use `ch_sink resync CONFIG --apply`.",
@@ -156,9 +162,9 @@ def exchanged(
         began = time.monotonic()
         applied = subject.reached(topic_id).applied
         if way.known is not None:
-            expect_empty(refill, topic_id)
+            expect_unread(refill, topic_id)
         fold.to(applied)
-        expect_good_records(refill, fold)
+        keep_letters(refill, fold) if way.known is not None else expect_good_records(refill, fold)
         if way.against == "source":
             expect_related(refill, moved)
         resolved = _no_longer_waiting(refill, fold, topic_id)

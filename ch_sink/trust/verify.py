@@ -19,6 +19,7 @@ from ch_sink.errors import StreamFailed
 from ch_sink.model.counts import counted
 from ch_sink.observe.logs import Step
 from ch_sink.pipeline.target import Target
+from ch_sink.stream.batch_plan import expect_same_topic
 from ch_sink.stream.claims import expect_same_terms
 from ch_sink.stream.rollback import expect_entered
 from ch_sink.table.evolve import computed_here
@@ -134,6 +135,7 @@ class Comparison:
         self.topic = subject.topic.state(subject.settings.topic)
         self.reached = subject.reached(self.topic.topic_id).applied
         expect_entered(subject.table, subject.ledger)
+        expect_same_topic(subject.ledger, self.topic)
         if not self.from_source:
             expect_its_end(subject, self.topic)
         settings = subject.settings

@@ -105,6 +105,7 @@ def refill_of(config: Config, patience: float, check: Check = never_stops, still
         subject,
         pending_of(config, client),
         handover_of(config, client, subject.table),
+        partial(dead_letters_of, config, client),
         f"{quote(place.database)}.{quote(subject.settings.policy.table.notes)}",
         place.cluster,
         Wanted(table_spec(config), _stated(config)),

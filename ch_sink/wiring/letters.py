@@ -6,10 +6,9 @@ one that is stored while the retry runs, and later changes win over it. Where ve
 stays open: the source knows the row (`ch_sink repair --key`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from typing import TypeVar
 
 import numpy as np
@@ -111,17 +110,16 @@ class LetterRetry:
     def _ordered(self, letters: list[DeadLetter], done: Retried) -> list[DeadLetter]:
         """The letters whose versions decide between them and the rows; the others are settled, or stay open.
 
-        Rows that were loaded since show what came before. If the topic was recreated, and the table filled after that,
-        they show all letters of the former topic.
+        Rows that were loaded since show what came before, and so do those of a table that was filled from a topic that
+        was recreated since.
         """
         target = self.sink.target
         engine = target.table.engine
         if engine.family is not Family.REPLACING or target.system.version is None or target.layout.kind == "time":
             done.failed.update({letter.offset: _UNORDERED for letter in letters})
             return []
-        loads, newer = self._facts(TableRefilled), set(self._newer_topics())
-        refilled = any(load.topic_id in newer for load in self.ledger.facts(TableRefilled))
-        shown = {x.offset for x in letters if refilled or any(load.shows(x.offset, x.timestamp) for load in loads)}
+        loads, former = self._facts(TableRefilled), self.ledger.topic_ids()[:1] != [self.sink.name.topic_id]
+        shown = {x.offset for x in letters if former or any(load.shows(x.offset, x.timestamp) for load in loads)}
         done.superseded += sorted(shown)
         filled = max((load.offset for load in loads), default=0)
         purged = 1 << 63 if any(edit.act == "removed" for edit in self._facts(RowsEdited)) else 0
@@ -211,15 +209,9 @@ class LetterRetry:
         name, fillings = self.sink.name, len(self.ledger.facts(TableRefilled))
         # A filling since then makes a repair void.
         repairs = [edit for edit in self.ledger.facts(RowsEdited) if edit.act == "repaired"]
-        standing = [repair for repair in repairs if repair.since >= fillings]
-        if {fact.topic_id for fact in standing} & set(self._newer_topics()):
-            return 1 << 63  # the topic was recreated, and the table repaired then
         mine = name.topic_id, name.partition
-        return max((fact.offset for fact in standing if (fact.topic_id, fact.partition) == mine), default=0)
-
-    def _newer_topics(self) -> Iterable[str]:
-        """Ids of the topics that the stream has read since this one."""
-        return takewhile(lambda topic_id: topic_id != self.sink.name.topic_id, self.ledger.topic_ids())
+        standing = [one for one in repairs if one.since >= fillings and (one.topic_id, one.partition) == mine]
+        return max((repair.offset for repair in standing), default=0)
 
     def _ordered_otherwise(self, batch: ChangeBatch, before: Mapping[int, tuple[int, State]]) -> bool:
         """Whether changes got versions by another strategy when the letters were read than now."""

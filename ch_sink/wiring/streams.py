@@ -38,7 +38,6 @@ def stream_settings(config: Config) -> StreamSettings:
         config.chunk_bytes,
         config.start,
         config.on_data_loss,
-        config.topic_recreated,
         ErrorLimits(config.errors.max, config.errors.max_rate),
         config.source_table,
     )

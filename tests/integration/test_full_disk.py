@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from ch_sink.clickhouse import (
-    ClickHouseHandover,
-    ClickHousePending,
     ClickHouseSettings,
     Client,
     connect,
@@ -24,7 +22,7 @@ from ch_sink.trust.verify import verified
 from tests.support.busy import feed_of
 from tests.support.recorded import equal
 from tests.support.state_tables import create_statement
-from tests.support.trust import subject_of
+from tests.support.trust import stores_of, subject_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -68,9 +66,7 @@ def test_a_full_disk_is_said_and_leaves_the_table_as_it_was(disk: Path, small: C
     feed.run()
     feed.runner.stop()
     subject = subject_of(small, "shop", feed, "mariadb-busy-json_plain", ("id", "k"))
-    pending = ClickHousePending(small, "shop", "ch_sink_pending", feed.name)
-    handover = ClickHouseHandover(small, "shop", "ch_sink_handover", feed.name, subject.table)
-    refill = Refill(subject, pending, handover, patience=0)
+    refill = Refill(subject, *stores_of(subject), patience=0)
     tables = "SELECT name FROM system.tables WHERE database = 'shop' AND name LIKE 'acct%' ORDER BY name"
     before = small.rows(tables)
     ballast = fill(disk)

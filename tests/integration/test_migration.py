@@ -13,7 +13,7 @@ import pytest
 
 from ch_sink.cli.init import apply_plan, plan_one
 from ch_sink.cli.output import Output
-from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, ClickHouseTableAdmin, Client, detect
+from ch_sink.clickhouse import ClickHouseTableAdmin, Client, detect
 from ch_sink.config import Config
 from ch_sink.discovery.init_plan import other_rows
 from ch_sink.discovery.look import examine
@@ -27,7 +27,7 @@ from ch_sink.trust.subject import Options, Subject
 from ch_sink.trust.verify import verified
 from tests.support.hand import mysql, records_of
 from tests.support.stream import Feed
-from tests.support.trust import subject_of
+from tests.support.trust import stores_of, subject_of
 
 pytestmark = pytest.mark.integration
 
@@ -189,11 +189,7 @@ class Move:
         return replace(found, source=lambda: Rows(source))
 
     def refill(self, subject: Subject) -> Refill:
-        pending = ClickHousePending(self.client, self.database, "ch_sink_pending", subject.settings.name)
-        handover = ClickHouseHandover(
-            self.client, self.database, "ch_sink_handover", subject.settings.name, subject.table
-        )
-        return Refill(subject, pending, handover, patience=0)
+        return Refill(subject, *stores_of(subject), patience=0)
 
     def current(self) -> dict[int, str]:
         rows = self.client.rows(f"SELECT id, v FROM {self.database}.{self.table}_current")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from ch_sink.clickhouse import ClickHouseHandover, ClickHousePending, Client, detect
+from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import ChSinkError, SourceError, StreamFailed
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.policy import ColumnPolicy, Policy
@@ -32,7 +32,7 @@ from tests.support.fixtures import TruthTable, read_truth
 from tests.support.memory_stream import MemoryStreamStates
 from tests.support.recorded import equal
 from tests.support.stream import Feed
-from tests.support.trust import subject_of
+from tests.support.trust import stores_of, subject_of
 
 pytestmark = pytest.mark.integration
 
@@ -86,11 +86,9 @@ class Case:
 
     @property
     def refill(self) -> Refill:
-        stream = self.feed.name
         subject = subject_of(self.client, self.database, self.feed, "mariadb-busy-json_plain", ("id", "k"))
-        pending = ClickHousePending(self.client, self.database, "ch_sink_pending", stream)
-        handover = ClickHouseHandover(self.client, self.database, "ch_sink_handover", stream, subject.table)
-        return Refill(replace(subject, source=lambda: self.source, states=self.states), pending, handover, patience=0)
+        subject = replace(subject, source=lambda: self.source, states=self.states)
+        return Refill(subject, *stores_of(subject), patience=0)
 
     def a_job_has_the_stream(self) -> None:
         alive = Alive("other", socket.gethostname(), os.getpid(), born(os.getpid()))

@@ -1,5 +1,5 @@
-"""Drawn lives of a topic: partitions are added under a lag, the topic is recreated, connectors change their name, and
-the job dies anywhere in between. The table equals the source in the end, on every engine.
+"""Drawn lives of a topic: partitions are added under a lag, connectors change their name, and the job dies anywhere in
+between. The table equals the source in the end, on every engine.
 
 Beside the drawn histories of tests/model, in which the topic and the connector stay what they are.
 """
@@ -42,10 +42,6 @@ class Source:
             self.rows[key] = f"{self.name}{self.count}"
             self._send(op, key, self.rows[key])
 
-    def snapshot(self) -> None:
-        for key, value in sorted(self.rows.items()):
-            self._send("r", key, value)
-
     def truncate(self) -> None:
         self.rows.clear()
         self.at += 100
@@ -83,15 +79,15 @@ def lived(seed: int, engine: str, met: Counter[str] | None = None) -> str:
     rng = random.Random(seed)
     by_offset = rng.random() < 0.5
     policy = policy_of(version_strategy="kafka_offset") if by_offset else policy_of()
-    fed = MemoryFed(engine, partitions=rng.choice((1, 1, 2)), policy=policy, topic_recreated="restart")
+    fed = MemoryFed(engine, partitions=rng.choice((1, 1, 2)), policy=policy)
     first = len(fed.topic.ends)
     source = Source(rng, fed, "a", range(6), first)
     fed.poll()  # a stream that begins later knows nothing of how many partitions there were
     # One of them in a life: a new name's positions say nothing about a partition that has not seen the old one.
-    happens = rng.choice(("grows", "renamed", "recreated"))
+    happens = rng.choice(("grows", "renamed"))
     if met is not None:
         met[f"{happens}, {'offset' if by_offset else 'position'}"] += 1
-    for step in range(rng.randint(20, 60)):
+    for _ in range(rng.randint(20, 60)):
         draw = rng.random()
         if draw < 0.6:
             source.change()
@@ -102,11 +98,6 @@ def lived(seed: int, engine: str, met: Counter[str] | None = None) -> str:
                 fed.send(p)
         elif happens == "renamed":
             source.renamed()
-        elif happens == "recreated":
-            drained(fed)
-            fed.recreate(f"id{step}", rng.choice((1, 2, 3)))
-            source.known = len(fed.topic.ends)
-            source.snapshot()
         # The producer hears of new partitions some time later.
         if source.known < len(fed.topic.ends) and rng.random() < 0.2:
             polled(fed, rng)
@@ -141,7 +132,7 @@ def test_every_event_of_a_topics_life_is_drawn() -> None:
     met: Counter[str] = Counter()
     for seed in range(SEEDS):
         lived(seed, "replacing", met)
-    wanted = {f"{what}, {by}" for what in ("grows", "renamed", "recreated") for by in ("offset", "position")}
+    wanted = {f"{what}, {by}" for what in ("grows", "renamed") for by in ("offset", "position")}
     assert wanted - set(met) == set()
 
 

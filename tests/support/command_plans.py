@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import DataLoss, StreamFailed
 from ch_sink.model.policy import policy_of
 from ch_sink.ports import CLOCKS, TableRefilled
 from ch_sink.table.views import view_of
@@ -157,7 +157,7 @@ class Plan:
         if text.startswith("refused "):
             why, _, inner = text.removeprefix("refused ").rpartition(": ")
             why, hint = REFUSED.get(why, (why, ""))
-            with pytest.raises(StreamFailed, match=why) as caught:
+            with pytest.raises((DataLoss, StreamFailed), match=why) as caught:
                 self.step(inner)
             assert hint in str(caught.value.hint)
             return

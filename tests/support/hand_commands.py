@@ -22,7 +22,7 @@ from tests.support.hand import APPEND, OWN, WINDOW, Event, insert, records_of
 from tests.support.memory_stream import MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
 from tests.support.stream import Feed
-from tests.support.trust import TopicInMemory
+from tests.support.trust import TopicInMemory, stores_of
 
 Found = tuple[int, int, int]
 """Rows that are missing, extra and different."""
@@ -88,11 +88,8 @@ class Hand:
 
     @property
     def refill(self) -> Refill:
-        s = self.feed.name
-        return Refill(
-            self.subject, ClickHousePending(self.client, self.database, "ch_sink_pending", s),
-            ClickHouseHandover(self.client, self.database, "ch_sink_handover", s, self.feed.admin.table), patience=0,
-        )  # fmt: skip
+        subject = self.subject
+        return Refill(subject, *stores_of(subject), patience=0)
 
     @property
     def own(self) -> OwnTables:
@@ -174,7 +171,6 @@ def made(
 
 
 def _hand(client: Client, database: str, feed: Feed) -> Hand:
-    feed.runner.settings = replace(feed.runner.settings, topic_recreated="restart")
     feed.admin.looked = True
     return Hand(client, database, feed)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import pytest
@@ -186,17 +186,19 @@ def retried(it: Hand, partition: int = 0, *, only: int | None = None) -> Retried
     """A partition's letters as ``dead-letters retry`` tries them; ``only``: the offset of the one that is chosen."""
     feed = it.feed
     feed.runner.stop()
-    letters = [x.letter for x in feed.letters_of.list(1000) if x.letter.partition == partition]
+    stored = replace(feed.letters_of, topic_id=feed.letters_of.topic_ids()[0])
+    letters = [x.letter for x in stored.list(1000) if x.letter.partition == partition]
     letters = [x for x in letters if only in (None, x.offset)]
     claim = feed.book.claim("letters")
     try:
-        reached = feed.book.progress("id")[partition]
-        state = States(feed.book, "id", len(feed.records), None).at(partition, reached)
-        task = ReleaseTask(feed.name, "t", "id", partition, feed.admin.table, state, claim=claim)
+        topic_id = stored.topic_id
+        reached = feed.book.progress(topic_id)[partition]
+        state = States(feed.book, topic_id, len(feed.records), None).at(partition, reached)
+        task = ReleaseTask(feed.name, "t", topic_id, partition, feed.admin.table, state, claim=claim)
 
         done = LetterRetry(feed.runner.open_task(task).sink, feed.book, state).run(letters)
         for outcome, offsets in (("applied", done.applied), ("superseded", done.superseded)):
-            feed.letters_of.settle([(partition, o) for o in offsets], outcome)
+            stored.settle([(partition, o) for o in offsets], outcome)
         return done
     finally:
         feed.book.release()

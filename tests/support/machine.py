@@ -34,7 +34,7 @@ from tests.support.machine_model import Copies, Known, Rows, Shop, SourceRows, W
 from tests.support.memory_stream import MemoryGroup, MemoryStreamStates, MemoryTopic
 from tests.support.state_tables import create_statement
 from tests.support.stream import engine_ports
-from tests.support.trust import TopicInMemory
+from tests.support.trust import TopicInMemory, stores_of
 
 ENGINES = OWN | {
     "timed": ("ReplacingMergeTree(_version, _is_deleted)", "_version DateTime64(9), _is_deleted UInt8"),
@@ -76,7 +76,6 @@ class Stand:
             "t",
             self.chosen,
             chunk_offsets=self.chunk,
-            topic_recreated="restart",
             on_data_loss=self.on_data_loss,
         )
         self.over: dict[int, tuple[int, str | None, bool]] = {}
@@ -86,8 +85,6 @@ class Stand:
         self.narrow = True
         self.erased: set[tuple[int, int]] = set()
         """Places of dead letters of keys that were erased."""
-        self.unseen = False
-        """The topic was recreated without a snapshot."""
         self.doubtful = False
         """Until everything is read, no row can be told."""
         self.by_hand = False
@@ -147,8 +144,7 @@ class Stand:
     @property
     def refill(self) -> Refill:
         subject = self.subject
-        handover = ClickHouseHandover(self.client, self.database, "ch_sink_handover", self.name, subject.table)
-        return Refill(subject, self.pending, handover, patience=0, settle=0)
+        return Refill(subject, *stores_of(subject), patience=0, settle=0)
 
     @property
     def own(self) -> OwnTables:
@@ -270,12 +266,12 @@ class Stand:
         for r in self.shop.between(low, self.applied, letters):
             known |= self.shop.keys_of([r])
             applied(rows, [r])
-        return rows, known, any(self.shop.low.values()) or bool(loaded) or bool(self.former)
+        return rows, known, any(self.shop.low.values()) or bool(loaded)
 
     @property
     def incomplete(self) -> bool:
         """Whether the topic lacks rows of the table: what a resync against it refuses."""
-        return any(self.shop.low.values()) or bool(self.loaded) or self.unseen
+        return any(self.shop.low.values()) or bool(self.loaded)
 
 
 TABLES = ("t", "ch_sink_dead_letters", "ch_sink_handover", "ch_sink_pending")

@@ -78,7 +78,7 @@ def _expect_true(s: Stand, id_: int, events: list[Event]) -> None:
             raise Wrong(f"explain says of key {id_} that offset {e.offset} of {e.partition} is it: {events}, {view}")
     if "repaired" in rules and not s.by_hand:
         raise Wrong(f"explain calls key {id_} repaired: {events}")
-    from_topic = not (any(s.shop.low.values()) or s.loaded or s.former or s.by_hand)
+    from_topic = not (any(s.shop.low.values()) or s.loaded or s.by_hand)
     if from_topic and id_ in view and not newest:
         raise Wrong(f"explain does not know whence the row of key {id_} is: {events}, {view}")
 

@@ -5,7 +5,7 @@ from random import Random
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from ch_sink.errors import ChSinkError, StreamFailed
+from ch_sink.errors import ChSinkError, DataLoss, StreamFailed
 from ch_sink.trust.one_key import erased
 from ch_sink.trust.purge import purged
 from ch_sink.trust.repair import repaired
@@ -172,7 +172,6 @@ def truncate(s: Stand, rng: Random) -> None:
 
 def snapshot(s: Stand, rng: Random) -> None:
     s.shop.snapshot()
-    s.unseen = s.unseen and not s.shop.rows
     s.refresh()
 
 
@@ -292,23 +291,37 @@ def retention(s: Stand, rng: Random) -> None:
 
 
 def recreate(s: Stand, rng: Random) -> None:
-    if not s.all_read:
-        all_of_it(s, rng)
+    """Another topic of that name stops the stream, until the table was filled again."""
     rows = s.right()
-    found = s.letters.list(1000)
-    s.loose |= {s.shop.log[x.letter.partition][x.letter.offset].id for x in found}
+    s.loose |= s.in_doubt() | {s.shop.log[p][at].id for p, at in s.open_letters()}
     s.former.append(s.topic.topic_id)
     s.shop.recreate()
     s.erased.clear()
     s.rebase(rows)
     s.topic.topic_id = f"id{len(s.former)}"
-    s.unseen = rng.random() < 0.3
-    s.refresh()
-    if not s.unseen:
+    whole = rng.random() < 0.7
+    if whole:
         s.shop.snapshot()
-        # Deletes that became letters of the former topic.
-        s.loose |= {*rows} - {*s.shop.rows}
-        s.refresh()
+    s.refresh()
+    for command in (all_of_it, verify, repair):
+        try:
+            command(s, rng)
+        except DataLoss as error:
+            if "was recreated" not in str(error):
+                raise
+        else:
+            raise Wrong("a topic that was recreated was not refused")
+    if whole and rng.random() < 0.5:
+        resync_topic(s, rng)
+        return
+    if not whole and s.shop.rows:
+        try:
+            resync_topic(s, rng)
+        except StreamFailed:
+            pass
+        else:
+            raise Wrong("a topic without a snapshot filled the table")
+    resync_source(s, rng)
 
 
 def partition(s: Stand, rng: Random) -> None:

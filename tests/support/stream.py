@@ -193,13 +193,14 @@ class Feed:
             again.runner.stop()
         self.book = book = again.book if again is not None else MemoryLedger(self.name)
         self.ends, self.at = log.ends, dict.fromkeys(self.records, 0)
-        self.letters_of = ClickHouseDeadLetters(client, database, "ch_sink_dead_letters", self.name, log.topic_id)
+        self._letters = ClickHouseDeadLetters(client, database, "ch_sink_dead_letters", self.name, log.topic_id)
+        self._log = log
         self.admin = Altered(client, database, target, policy, rollups)
         ports = engine_ports(
             client, database, "ch_sink_", self.name, log, policy,
             open_ledger=lambda: MemoryLedger(self.name, beside=book),
             admin=self.admin,
-            dead_letters=self.letters_of,
+            dead_letters=self._letters,
             decoder=lambda table, want: decoder_for(table, policy, want_before=want, registry=known),
         )  # fmt: skip
         self.runner = LocalRunner(StreamSettings(self.name, topic, policy), ports)
@@ -207,6 +208,11 @@ class Feed:
     @property
     def target(self) -> Target:
         return Target.of(self.admin.table, self.policy)
+
+    @property
+    def letters_of(self) -> ClickHouseDeadLetters:
+        """The dead letters of the topic as it is now."""
+        return replace(self._letters, topic_id=self._log.topic_id)
 
     @property
     def evolved(self) -> list[tuple[str, ...]]:

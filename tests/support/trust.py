@@ -1,13 +1,14 @@
 """Verifying and repairing tables that a Feed has filled: its topic in memory, its ledger, the real engine."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ch_sink.clickhouse import Client
+from ch_sink.clickhouse import ClickHouseDeadLetters, ClickHouseHandover, ClickHousePending, Client
 from ch_sink.decode import Decoder
 from ch_sink.model.change import Records
 from ch_sink.model.values import TopicState
 from ch_sink.pipeline.chunks import Chunk, cut
+from ch_sink.ports import DeadLetters, Handover, Pending
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.trust.subject import Subject
 from tests.support.fixtures import registry, topic_of
@@ -50,6 +51,16 @@ def subject_of(client: Client, database: str, feed: Feed, stream: str, key: tupl
         MemoryStreamStates(),
         rollups=table.rollups,
         failed=lambda topic_id: _not_applied(feed, topic_id),
+    )
+
+
+def stores_of(subject: Subject) -> tuple[Pending, Handover, Callable[[str], DeadLetters]]:
+    """The stream's own stores, as a `Refill` takes them."""
+    client, database, stream = subject.client, subject.database, subject.settings.name
+    return (
+        ClickHousePending(client, database, "ch_sink_pending", stream),
+        ClickHouseHandover(client, database, "ch_sink_handover", stream, subject.table),
+        lambda topic_id: ClickHouseDeadLetters(client, database, "ch_sink_dead_letters", stream, topic_id),
     )
 
 

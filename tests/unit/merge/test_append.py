@@ -111,17 +111,6 @@ def test_rows_of_another_snapshot_are_not_counted_without_a_key(before: list[Eve
     assert len(fed.stream.table.rows) == len(before)
 
 
-@pytest.mark.parametrize("position", [100, 140])
-@pytest.mark.parametrize("before", [SNAPSHOT, [*SNAPSHOT, keyless("c", "b", 120)], [keyless("c", "b", 90)]])
-def test_any_snapshot_of_a_recreated_topic_is_another_one(before: list[Event], position: int) -> None:
-    """Also one at the same position: its rows are in the table already."""
-    fed = fed_with(*before, topic_recreated="restart")
-    fed.recreate("new", 1)
-    with pytest.raises(StreamFailed, match="offset 0 is a row of another snapshot of source 'my'"):
-        fed.feed(0, keyless("r", "a", position))
-    assert len(fed.stream.table.rows) == len(before)
-
-
 def test_the_first_record_of_an_added_partition_stops_the_stream_of_a_table_without_a_key() -> None:
     """It may be a change that is sent again."""
     fed = fed_with(*SNAPSHOT)

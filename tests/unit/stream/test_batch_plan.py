@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ch_sink.errors import ConfigError, DataLoss
+from ch_sink.errors import DataLoss
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
@@ -169,13 +169,6 @@ def test_start_does_not_matter_once_the_ledger_knows_the_topic() -> None:
     assert spans(stream.plan({0: 50, 1: 9})) == [(0, 30, 50), (1, 5, 9)]
 
 
-def test_starting_offsets_by_partition() -> None:
-    assert spans(Stream(start={"0": 42}).plan({0: 100, 1: 10}, {1: 3})) == [(0, 42, 100), (1, 3, 10)]
-    for start, wrong in (({"7": 1}, "name partition 7"), ("yesterday", "yesterday"), ({"zero": 1}, "not partition")):
-        with pytest.raises(ConfigError, match=wrong):
-            Stream(start=start).plan({0: 1})
-
-
 def test_records_that_retention_removed_are_loud_or_counted_once() -> None:
     stream = Stream()
     stream.run(stream.plan({0: 10, 1: 0}), state=State(base_epoch=3))
@@ -242,18 +235,13 @@ def test_a_topic_that_lost_the_end_of_a_range_that_was_begun_stops_the_stream() 
         stream.plan({0: 50, 1: 60})
 
 
-def test_a_recreated_topic_is_loud_or_begins_again() -> None:
+def test_a_recreated_topic_stops_the_stream_in_this_life_and_the_next() -> None:
     stream = Stream()
     stream.run(stream.plan({0: 30, 1: 5}), state=State(base_epoch=3))
     with pytest.raises(DataLoss, match="was recreated: its id is B, the ledger's is id"):
         stream.plan({0: 100}, topic_id="B")
-    stream.start(topic_recreated="restart", start="latest")
-    found = stream.plan({0: 100}, {0: 2}, topic_id="B")
-    assert [(r.topic_id, r.start, r.end) for r in found] == [("B", 2, 100)]
-    stream.run(found)
-    assert stream.tasks[0].state.epoch == 4
-    stream.start(topic_recreated="fail")
-    assert spans(stream.plan({0: 101}, {0: 2}, topic_id="B")) == [(0, 100, 101)]
+    with pytest.raises(DataLoss, match="was recreated"):
+        stream.start(start="latest")
 
 
 def test_a_partition_that_went_away_is_loud() -> None:
