@@ -5,7 +5,7 @@ from ch_sink.clickhouse.dead_letters import ClickHouseDeadLetters
 from ch_sink.clickhouse.fence import await_earlier_inserts
 from ch_sink.clickhouse.ledger import ClickHouseLedger, write_together
 from ch_sink.clickhouse.ledger_table import ClickHouseStreamStates
-from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, has_rows, max_version
+from ch_sink.clickhouse.lookup import AnyKeyLookup, ClickHouseLookup, has_rows, max_version, may_have_rows
 from ch_sink.clickhouse.replicas import has_quorum
 from ch_sink.clickhouse.rollups import expect_free_names, planned_rollups
 from ch_sink.clickhouse.round_trip import FAMILIES, families_of, sent_and_read, stored_and_read
@@ -47,6 +47,7 @@ __all__ = [
     "has_quorum",
     "has_rows",
     "max_version",
+    "may_have_rows",
     "planned_rollups",
     "run_statement",
     "sent_and_read",

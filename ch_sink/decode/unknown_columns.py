@@ -37,7 +37,7 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
             known = filled(source, default)
             out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous, filled=known))
         elif column.insertable:
-            changed = _outgrown(table, column, source)
+            changed = outgrown(table, column, source)
             if table.engine.family is Family.MERGE_TREE and _narrowed(column, source):
                 only = UnknownColumn(name, -1, None, None, source.to_comment(), change="narrow")
                 changed = replace(changed or only, narrow=True)
@@ -51,7 +51,7 @@ def reserved(name: str) -> UnknownColumn:
     return UnknownColumn(name, -1, None, change="reserved")
 
 
-def _outgrown(table: TargetTable, column: Column, source: SourceType) -> UnknownColumn | None:
+def outgrown(table: TargetTable, column: Column, source: SourceType) -> UnknownColumn | None:
     """The change of a column whose comment states an older source type; columns without one are the user's."""
     noted = column.stated
     if noted is None:

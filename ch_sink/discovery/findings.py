@@ -9,6 +9,7 @@ from ch_sink.clickhouse import (
     detect,
     expect_free_names,
     families_of,
+    may_have_rows,
     planned_rollups,
     sent_and_read,
     server_facts,
@@ -25,7 +26,7 @@ from ch_sink.discovery.connector_findings import (
     rounded_findings,
     source_finding,
 )
-from ch_sink.discovery.init_plan import other_rows, plan_init
+from ch_sink.discovery.init_plan import other_rows, plan_init, unfilled_finding
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.servers import replica_findings, servers_of
 from ch_sink.discovery.statuses import progress_findings
@@ -45,7 +46,7 @@ from ch_sink.model.values import TopicState
 from ch_sink.sources import refusal, source_for
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.ddl import views_of
-from ch_sink.table.evolve import adding_by_hand, computed_here, diff, refilled, unfilled
+from ch_sink.table.evolve import computed_here, diff, refilled, unfilled
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.fits import type_findings
 from ch_sink.table.model import TargetTable
@@ -160,7 +161,7 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
         yield from type_findings(table, types, key, config.policy().values, config.init.types(), zone)
         yield from value_findings(table, seen.literals, config.policy().values)
         if schema is not None:
-            yield from _columns(config, table, schema)
+            yield from _columns(config, client, table, schema)
     yield from _other_tables(config, client, views_key(config, schema, table, seen.recorded), table)
     yield from _rollups(config, client, table)
     yield from progress_findings(config, client, topic, table)
@@ -225,7 +226,7 @@ def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:
         return None
 
 
-def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[Finding]:
+def _columns(config: Config, client: Client, table: TargetTable, schema: RowSchema) -> Iterator[Finding]:
     existing = {c.name for c in table.columns}
     lacking = [f.name for f in schema.fields if f.name not in existing]
     if computed := computed_here(table, schema):
@@ -236,21 +237,17 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
             f"To say that this is meant:\ncolumns:\n  exclude: [{', '.join(computed)}]",
         )
     try:
-        remedy = "\n".join(f"{text};" for text in diff(table, schema, table_spec(config)))
+        empty = not may_have_rows(client, table)
+        remedy = "\n".join(f"{text};" for text in diff(table, schema, table_spec(config), empty=empty))
     except ChSinkError as error:
         yield Finding("warn", "columns", str(error), error.hint)
         return
     if "MODIFY COLUMN" in remedy:
         remedy = "\n".join((remedy, *refilled(table, key_columns(config, schema, table))))
-    if alone := unfilled(table, schema, table_spec(config)):
-        yield Finding(
-            "fail",
-            "columns",
-            f"the table lacks {', '.join(alone)}; rows without a key are found by all of their values, and what stored "
-            "rows have there at the source is not known",
-            "\n".join(f"{text};" for text in adding_by_hand(table, alone)),
-        )
-        lacking = [name for name in lacking if name not in alone]
+    unknown = {} if empty else unfilled(table, schema, table_spec(config))
+    if unknown and config.evolve != "ignore":
+        yield from unfilled_finding(table, schema, table_spec(config))
+        lacking = [name for name in lacking if name not in unknown]
     if lacking and config.evolve == "fail":
         yield Finding("fail", "columns", f"the table lacks {', '.join(lacking)} (evolve: fail)", remedy)
     elif lacking and config.evolve == "ignore":
@@ -263,7 +260,7 @@ def _columns(config: Config, table: TargetTable, schema: RowSchema) -> Iterator[
         )
     elif lacking:
         yield Finding("warn", "columns", f"the table lacks {', '.join(lacking)} (evolve: {config.evolve})", remedy)
-    elif alone:
+    elif unknown:
         return
     elif "COLUMN" in remedy:
         yield Finding("warn", "columns", "init would change these columns to what the source declares", remedy)

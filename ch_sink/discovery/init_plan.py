@@ -13,6 +13,7 @@ from ch_sink.clickhouse import (
     has_nullable_tuple,
     has_rows,
     max_version,
+    may_have_rows,
     planned_rollups,
     run_statement,
     server_facts,
@@ -40,12 +41,15 @@ from ch_sink.table.checks import ANOTHER_TABLE, Finding, deletes_finding, expect
 from ch_sink.table.ddl import Statement, init_statements, made_table, own_rows
 from ch_sink.table.detect import maker_of, unused_mark
 from ch_sink.table.evolve import (
+    FILL_COLUMN,
     REFILL_ALONE,
+    adding_by_hand,
     alter,
     altering,
     diff,
     existing_statements,
     planned_table,
+    unfilled,
     unseen_statements,
 )
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
@@ -97,20 +101,23 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     if existing is not None:
         repairs = [without_note(column) for column in refuted_comments(existing, seen.literals, config.policy().values)]
         schema = schema_for(seen, existing) or seen.schema
-        keep = _found_by_all(config, client, existing, schema)
+        assert client is not None
+        empty = not may_have_rows(client, existing)
+        keep = not empty and existing.finds_by_all(key_columns(config, schema, existing))
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
-            *existing_statements(existing, schema, spec, keep=keep),
+            *existing_statements(existing, schema, spec, keep=keep, empty=empty),
         ]
         statements = _own_views(client, statements, notes)
         names = {column.name for column in existing.columns}
         added = [field.name for field in seen.schema.fields if field.name not in names]
         if added and seen.schema.inferred and seen.connector != "mongodb":
             notes.append(_guessed(seen, f"of the added columns ({', '.join(added)})"))
-        statements += _rollups(config, client, planned_table(existing, schema, spec), notes)
+        statements += _rollups(config, client, planned_table(existing, schema, spec, empty=empty), notes)
         notes += [*_lacking_views(existing), *(_kept(existing, schema, spec) if keep else ())]
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         found += _other_rows(config, client, existing, schema)
+        found += () if empty else unfilled_finding(existing, schema, spec)
         return InitPlan(existing.name, tuple(statements), tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
     if keyless and config.start == "latest":
@@ -126,14 +133,15 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     return InitPlan(spec.table, (*statements, *rollups), tuple(notes))
 
 
-def _found_by_all(config: Config, client: Client | None, existing: TargetTable, schema: RowSchema) -> bool:
-    """Whether the table has rows that are found by all of their values: its columns may not change under them."""
-    if client is None or not existing.finds_by_all(key_columns(config, schema, existing)):
-        return False
-    try:
-        return has_rows(client, existing)
-    except AccessDenied:  # who creates tables need not be allowed to read them
-        return True
+def unfilled_finding(table: TargetTable, schema: RowSchema, spec: TableSpec) -> Iterator[Finding]:
+    """New columns whose values in stored rows are not known."""
+    if lacking := unfilled(table, schema, spec):
+        yield Finding(
+            "fail",
+            "columns",
+            f"the table lacks {', '.join(lacking)}, and events do not state what stored rows have there at the source",
+            "\n".join(f"{text};" for text in adding_by_hand(table, lacking)) + f"\n{FILL_COLUMN}.",
+        )
 
 
 def _kept(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> Iterator[str]:

@@ -144,16 +144,15 @@ def _refuse_retyped(columns: Iterable[UnknownColumn], table: TargetTable, evolve
             continue
         was = (column.stated.to_note() if column.stated is not None else "unknown").partition(" {")[0]
         now = found.comment.partition("debezium: ")[2]
-        gone = "; ".join(alter(table, [f"DROP COLUMN {quote(found.name)}"]))
         state = f"COMMENT COLUMN {quote(found.name)} {literal(found.comment)}"
         raise StreamFailed(
             f"the change event at offset {found.first_offset} has column {found.name!r} as {now.partition(' {')[0]}, "
             f"which was {was}: {column.type} of {table.qualified} does not hold these values as they are",
             hint=_altered(table, found, alone=alone)
             if found.change == "refine"
-            else f"drop the column ({gone}) and fill the table again with `ch_sink resync CONFIG --against source "
-            "--apply`, which makes it for the present type; or change the column and its values by hand, to String "
-            "for any values, and state the present type: " + "; ".join(alter(table, [state])),
+            else "fill the table again with `ch_sink resync CONFIG --against source --apply`, which makes the column "
+            "for the present type; or change the column and its values by hand, to String for any values, and state "
+            "the present type: " + "; ".join(alter(table, [state])),
         )
 
 

@@ -8,7 +8,8 @@ from typing import cast
 
 from ch_sink import __version__
 from ch_sink.decode import joined
-from ch_sink.errors import DataLoss
+from ch_sink.errors import DataLoss, StreamFailed
+from ch_sink.model.change import UnknownColumn
 from ch_sink.model.counts import Counts
 from ch_sink.model.policy import Policy, TopicProfile
 from ch_sink.model.values import TopicState
@@ -23,6 +24,7 @@ from ch_sink.stream.ports import StreamPorts, StreamSettings, TableAdmin
 from ch_sink.stream.rounds import Rounds
 from ch_sink.stream.tasks import RangeDone, ReleaseDone, ReleaseTask
 from ch_sink.table.ddl import own_rows
+from ch_sink.table.evolve import FILL_COLUMN, adding_by_hand
 from ch_sink.table.model import TargetTable
 
 log = logging.getLogger("ch_sink")
@@ -63,6 +65,7 @@ class StreamTable:
     def add_columns(self, barriers: Sequence[Barrier]) -> None:
         """Add the columns at which ranges ended. Raises as `TableAdmin` and the ledger do."""
         columns = joined([column for barrier in barriers for column in barrier.columns])
+        self._expect_filled([column for column in columns if column.change == "add"])
         settings, ledger = self._settings, self._ledger
         policy, altered = settings.policy, {c.name for c in columns}
         # What the source sends until now, these columns hold as it is before and after. A kill may come in between.
@@ -74,6 +77,22 @@ class StreamTable:
         self._use(table)
         changed = [found for c in columns if (found := self.now.column(c.name)) is not None]
         log.warning("%s has new columns: %s", self.now.qualified, "; ".join(f"{c.name} {c.type}" for c in changed))
+
+    def _expect_filled(self, columns: Sequence[UnknownColumn]) -> None:
+        """Raises StreamFailed if the table has rows, and new columns that are NOT NULL have other values there.
+
+        Those of plain JSON can be null, and nothing states their defaults.
+        """
+        unknown = {c.name: str(c.clickhouse_type) for c in columns if not (c.filled or c.inferred)}
+        if unknown and self.has_rows():
+            first = min(c.first_offset for c in columns)
+            names, by_hand = ", ".join(map(repr, unknown)), "; ".join(adding_by_hand(self.now, unknown))
+            raise StreamFailed(
+                f"the change event at offset {first} has the new column {names}, and "
+                f"does not state what stored rows of {self.now.qualified} have there at the source",
+                hint=f"Add it with the value that the source gave to its rows: {by_hand}; {FILL_COLUMN}. Then "
+                "`ch_sink resume CONFIG`.",
+            )
 
     def key_is_known(self, profile: TopicProfile) -> None:
         """Recreate views of a history that were created for another key than this one. Raises as `TableAdmin` does.

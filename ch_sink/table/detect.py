@@ -135,7 +135,7 @@ class TableRow:
             str(row["name"]),
             parse_engine(str(row["engine"]), str(row["engine_full"])),
             str(row["sorting_key"]),
-            str(row["partition_key"]),
+            "" if row["partition_key"] == "tuple()" else str(row["partition_key"]),
             str(row["comment"]),
             "" if row["uuid"] == NO_UUID else str(row["uuid"]),
             tuple(_column(c) for c in row["columns"]),

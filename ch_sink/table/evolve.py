@@ -35,16 +35,20 @@ def computed_here(existing: TargetTable, source: RowSchema | None) -> tuple[str,
     return tuple(f.name for f in fields if (c := existing.column(f.name)) is not None and not c.insertable)
 
 
-def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, keep: bool = False) -> list[str]:
+def diff(
+    existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, keep: bool = False, empty: bool = False
+) -> list[str]:
     """ALTER statements that add what the table lacks for the source; empty if nothing is missing.
 
     Adds columns, widens types within a family, makes columns Nullable that the source declares so, updates the
     source types that the sink noted itself, completes an append table's system columns, and widens the
     deduplication window. Never drops or narrows a column, and never touches the sorting key or a user's comment. If
-    the events declare no types, or to ``keep`` them, existing columns stay as they are. A second run finds nothing to
-    do.
+    the events declare no types, or to ``keep`` them, existing columns stay as they are. Columns of `unfilled` are left
+    out. A second run finds nothing to do.
+
+    ``empty``: the table has no rows.
     """
-    plans = _plans(existing, wanted, replace(spec, order_by=(), partition_by=""))
+    plans = _plans(existing, wanted, replace(spec, order_by=(), partition_by=""), empty=empty)
     actions: list[str] = []
     columns = {c.name for c in existing.columns}
     previous = ""
@@ -60,10 +64,10 @@ def diff(existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, keep: boo
     return alter(existing, [*actions, *_own_actions(existing, spec)], spec.cluster)
 
 
-def _plans(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> list[ColumnPlan]:
+def _plans(existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, empty: bool) -> list[ColumnPlan]:
     """The columns for an existing table, without those that it must not get."""
     plans = plan_columns(wanted, replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True))
-    without = unfilled(existing, wanted, spec)
+    without = {} if empty else unfilled(existing, wanted, spec)
     return [plan for plan in plans if plan.name not in without]
 
 
@@ -76,11 +80,12 @@ def filled(source: SourceType, default: str | None) -> bool:
 
 
 def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[str, str]:
-    """The new columns, with their types, of which that is not known, for a table whose rows are found by all values.
+    """The new columns, with their types, of which that is not known, so that stored rows would get other values.
 
-    Later changes would state the source's values, and miss the stored rows.
+    Where events declare no types, only rows without a key are in question: they are found by all of their values.
     """
-    if existing.engine.family is not Family.MERGE_TREE or key_names(wanted, spec):
+    alone = existing.engine.family is Family.MERGE_TREE and not key_names(wanted, spec)
+    if wanted.inferred and not alone:
         return {}
     plans = {
         plan.name: plan for plan in plan_columns(wanted, replace(spec, engine=choice_of(existing, spec), order_by=()))
@@ -91,6 +96,10 @@ def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[
         if field.name in plans and existing.column(field.name) is None
         if wanted.inferred or not filled(field.type, plans[field.name].default)
     }
+
+
+FILL_COLUMN = "or, with a section source, let `ch_sink resync CONFIG --apply` add and fill it"
+"""The other way to give stored rows the values of a new column; not for rows without a key."""
 
 
 def adding_by_hand(table: TargetTable, columns: Mapping[str, str]) -> list[str]:
@@ -141,8 +150,14 @@ def _changes(existing: TargetTable, plan: ColumnPlan) -> Iterable[str]:
     commented = SourceType.from_comment(column.comment)
     known = column.stated if plan.comment else commented if existing.comment == TABLE_COMMENT else None
     if stated is not None and known is not None and known != stated:
-        own_text = column.comment.rpartition("debezium: ")[0] if commented is not None else f"{column.comment} "
-        yield f"COMMENT COLUMN {quote(plan.name)} {literal(own_text.lstrip() + comment)}"
+        yield f"COMMENT COLUMN {quote(plan.name)} {literal(restated(column, comment))}"
+
+
+def restated(column: Column, stated: str) -> str:
+    """The column's comment with this source type in the place of the one that it may state."""
+    known = SourceType.from_comment(column.comment) is not None
+    own_text = column.comment.rpartition("debezium: ")[0] if known else f"{column.comment} "
+    return own_text.lstrip() + stated
 
 
 def window_setting(table: TargetTable) -> str:
@@ -202,14 +217,14 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
 
 
 def existing_statements(
-    existing: TargetTable, schema: RowSchema, spec: TableSpec, *, keep: bool = False
+    existing: TargetTable, schema: RowSchema, spec: TableSpec, *, keep: bool = False, empty: bool = False
 ) -> list[Statement]:
     """What ``init`` runs if the table already exists: the sink's own tables, the diff, and the views.
 
-    ``keep``: its columns stay as they are.
+    ``keep``: its columns stay as they are; ``empty``: it has no rows.
     """
-    statements = [*state_tables(spec), *altering(existing, diff(existing, schema, spec, keep=keep))]
-    plans = _plans(existing, schema, spec)
+    statements = [*state_tables(spec), *altering(existing, diff(existing, schema, spec, keep=keep, empty=empty))]
+    plans = _plans(existing, schema, spec, empty=empty)
     shown = _with_added(existing, plans)
     statements += views_of(shown, key_names(schema, spec), spec.cluster)
     notes = note_types(spec, _new_notes(existing, [p for p in plans if not (keep and existing.column(p.name))]))
@@ -225,11 +240,13 @@ def _with_added(existing: TargetTable, plans: Sequence[ColumnPlan]) -> TargetTab
     )
 
 
-def planned_table(existing: TargetTable | None, schema: RowSchema, spec: TableSpec) -> TargetTable:
-    """The table as it is once ``init`` has run. The values of its defaults are not known."""
+def planned_table(
+    existing: TargetTable | None, schema: RowSchema, spec: TableSpec, *, empty: bool = False
+) -> TargetTable:
+    """The table as it is once ``init`` has run; ``empty``: it has no rows. The values of its defaults are not known."""
     engine = made_engine(spec)
     if existing is not None:
-        return _with_added(existing, _plans(existing, schema, spec))
+        return _with_added(existing, _plans(existing, schema, spec, empty=empty))
     existing = TargetTable(spec.database, spec.table, engine, (), ttl=spec.ttl, dedup_window=spec.dedup_window)
     return _with_added(
         existing, plan_columns(schema, replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True))

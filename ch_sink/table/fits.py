@@ -133,7 +133,8 @@ def _change(
     if chosen == column.type:
         return None
     if column.name in key or column.name in table.place_columns:
-        return f"It is part of the table's order or partition: recreate the table with {column.name} {chosen}."
+        by = "recreate the table with it" if column.stated is None else "`ch_sink resync CONFIG --apply`"
+        return f"It is part of the table's order or partition: to get {column.name} {chosen}, {by}."
     altered = [f"{text};" for text in alter(table, [f"MODIFY COLUMN {quote(column.name)} {chosen}"])]
     return "\n".join((*altered, *refilled(table, key)))
 

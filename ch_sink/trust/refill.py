@@ -28,6 +28,7 @@ from ch_sink.trust.shape import Shape, Wanted, shape_of
 from ch_sink.trust.sides import KEY, ROW, TIMES, Side
 from ch_sink.trust.subject import Subject, expect_witness, filled_columns
 from ch_sink.trust.successor import Successor
+from ch_sink.types.chtype import parse_type
 
 NEW_SNAPSHOT = (
     "Otherwise delete the topic, let the connector take a new snapshot, and fill the table from that: "
@@ -188,9 +189,11 @@ def compared(refill: Refill, new: NewTable) -> Moved:
     live, key = refill.subject.table, refill.subject.key
     types = {c.name: c.type for c in live.source_columns}
     columns = tuple(c for c in new.table.source_columns if types.get(c.name) == c.type)
+    now = {c.name: c.type for c in new.table.columns}
+    cast = {name: now[name] for name in key if now[name] != types[name] and not parse_type(now[name]).nullable}
+    sides = Side(live, key, columns, key_types=cast), Side(new.table, key, columns)
     rows = " UNION ALL ".join(
-        f"SELECT {KEY}, {ROW}, {TIMES}, {which} AS side FROM ({Side(table, key, columns).live()})"
-        for which, table in enumerate((live, new.table))
+        f"SELECT {KEY}, {ROW}, {TIMES}, {which} AS side FROM ({side.live()})" for which, side in enumerate(sides)
     )
     [found] = refill.subject.client.rows(
         "SELECT sum(greatest(old - new, 0)) AS gone, sum(greatest(new - old, 0)) AS came, "

@@ -2,23 +2,27 @@
 
 A table may be made by hand, and its file says nothing of its engine then. So the shape is that of the live table, with
 what the file *states* in its place: ``engine``, ``init.order_by``, ``init.partition_by``, ``init.ttl``, the new names
-of ``columns.rename``, the columns of ``columns.add``, and columns of the source that the table lacks.
+of ``columns.rename``, the columns of ``columns.add``, and columns of the source that the table lacks. Columns whose
+type has changed at the source get the present one.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import Client
+from ch_sink.decode.unknown_columns import outgrown
 from ch_sink.errors import StreamFailed
 from ch_sink.table.ddl import Statement, listed, made_engine, note_types, row_policies, views_of
 from ch_sink.table.engine_full import EngineClause, parse_engine, settings_sql
-from ch_sink.table.evolve import addition, as_column, choice_of
+from ch_sink.table.evolve import addition, as_column, choice_of, restated
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup_plan import expect_rollups
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns, system_plans
 from ch_sink.trust.subject import Subject
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.sql import columns_in, key_expressions, quote, split_commas, string_value
+from ch_sink.types.column import Column
+from ch_sink.types.connect import SourceType
+from ch_sink.types.sql import columns_in, key_expressions, literal, quote, split_commas, string_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +45,16 @@ class Shape:
     actions: tuple[str, ...]
     """ALTERs that make the live table's columns the new ones."""
     notes: tuple[tuple[str, str], ...]
-    """Source types of added columns."""
+    """Source types of added and changed columns."""
     changes: tuple[str, ...]
     """What the shape changes, in words."""
     wanted: Wanted
 
     def has_other_columns(self, live: TargetTable) -> bool:
-        """Whether it has other columns than the live table, besides the sink's own."""
-        mine, theirs = ({c.name for c in t.columns} - t.system_columns for t in (self.table, live))
+        """Whether it has other columns than the live table, or columns of another type, besides the sink's own."""
+        mine, theirs = (
+            {(c.name, c.type) for c in t.columns if c.name not in t.system_columns} for t in (self.table, live)
+        )
         return mine != theirs
 
     def after(self, made: TargetTable, key: Sequence[str]) -> list[Statement]:
@@ -78,7 +84,8 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
     aged = "ttl" in stated and _bare(spec.ttl) != _bare(live.ttl)
     plans = _added(subject, choice, spec)
     gone = _gone(subject, choice, other_engine=other_engine)
-    kept = [c for c in live.columns if c.name not in gone]
+    retyped = _retyped(subject, choice, spec)
+    kept = [retyped.get(c.name, c) for c in live.columns if c.name not in gone]
     engine = replace(made_engine(replace(spec, engine=choice)), name=live.engine.name) if other_engine else live.engine
     planned = replace(
         live,
@@ -100,9 +107,11 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
     names = {c.name for c in live.columns}
     actions = (
         *(addition(plan, None, names) for plan in plans),
+        *(f"MODIFY COLUMN {quote(c.name)} {c.type} COMMENT {literal(c.comment)}" for c in retyped.values()),
         *(f"DROP COLUMN {quote(name)}" for name in sorted(gone)),
     )
-    notes = tuple((plan.name, plan.note) for plan in plans if plan.note)
+    filled = [*map(as_column, plans), *retyped.values()]
+    notes = tuple((column.name, column.note) for column in filled if column.note)
     partition = planned.partition_key if parted else clause.partition_by
     text = _engine(replace(clause, partition_by=partition, ttl=planned.ttl), choice if other_engine else None, order)
     return Shape(planned, text, actions, notes, changes, wanted)
@@ -212,11 +221,37 @@ def _added(subject: Subject, choice: EngineChoice, spec: TableSpec) -> tuple[Col
     """Columns that the live table lacks: of the source, unless they are ignored, and of the engine."""
     live, changes = subject.table, subject.settings.policy.changes
     there = {c.name for c in live.columns}
-    fixed = replace(spec, engine=choice, order_by=(), partition_by="", allow_nullable_key=True)
+    fixed = _fixed(choice, spec)
     plans = system_plans(fixed) if choice is EngineChoice.APPEND or choice is not choice_of(live, spec) else []
     if subject.schema is not None and changes.evolve != "ignore":
         plans += [plan for plan in plan_columns(subject.schema, fixed) if not plan.system]
     return tuple(plan for plan in plans if plan.name not in there)
+
+
+def _retyped(subject: Subject, choice: EngineChoice, spec: TableSpec) -> dict[str, Column]:
+    """The columns whose type at the source has changed, as the new table has them. An ALTER could not change all."""
+    live, schema = subject.table, subject.declared
+    if schema is None:
+        return {}
+    free = replace(live, place_columns=frozenset())
+    out: dict[str, Column] = {}
+    for plan in plan_columns(schema, _fixed(choice, spec)):
+        column, stated = live.column(plan.name), plan.comment or f"debezium: {plan.note}"
+        source = SourceType.from_comment(stated)
+        if plan.system or column is None or not column.insertable or source is None:
+            continue
+        if changed := outgrown(free, column, source):
+            kind = changed.clickhouse_type or plan.type
+            if SourceType.from_comment(column.comment) is not None:
+                out[plan.name] = replace(column, type=kind, comment=restated(column, stated))
+            else:
+                out[plan.name] = replace(column, type=kind, note=stated.removeprefix("debezium: "))
+    return out
+
+
+def _fixed(choice: EngineChoice, spec: TableSpec) -> TableSpec:
+    """The file's choices among column types, for a table of this kind."""
+    return replace(spec, engine=choice, order_by=(), partition_by="", allow_nullable_key=True)
 
 
 def _gone(subject: Subject, choice: EngineChoice, *, other_engine: bool) -> set[str]:
@@ -236,7 +271,8 @@ def _engine(clause: EngineClause, choice: EngineChoice | None, order: Sequence[s
         name, arguments = prefix + choice.family.value, (*path, *filter(None, [choice.arguments]))
     parts = [
         f"{name}({', '.join(arguments)})",
-        f"PARTITION BY {clause.partition_by}" if clause.partition_by else "",
+        # The table after AS may have another one, which would hold.
+        f"PARTITION BY {clause.partition_by or 'tuple()'}",
         f"ORDER BY ({', '.join(order)})" if order else f"ORDER BY {clause.order_by or 'tuple()'}",
         f"TTL {clause.ttl}" if clause.ttl else "",
         settings_sql(clause.settings),

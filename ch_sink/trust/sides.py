@@ -3,15 +3,15 @@
 Two tables of one shape are compared by these hashes alone, so the same expressions serve every engine.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ch_sink.merge.resolved import version_column
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.table.views import partitions_apart
 from ch_sink.types.chtype import parse_type, text_in_utc
 from ch_sink.types.column import Column
-from ch_sink.types.sql import OWN, quote
+from ch_sink.types.sql import OWN, literal, quote
 
 KEY, ROW, TIMES, VERSION = f"{OWN}key", f"{OWN}row", f"{OWN}times", f"{OWN}version"
 """Columns of the queries: hash of the key, hash of the values, how often the row is there, its newest version."""
@@ -50,6 +50,8 @@ class Side:
     columns: tuple[Column, ...]
     condition: str = ""
     """SQL over the table's columns; rows for which it is false are left out."""
+    key_types: Mapping[str, str] = field(default_factory=dict)
+    """Column of the key → the type as which it is compared, where that is not its own."""
 
     @property
     def key_hash(self) -> str:
@@ -57,7 +59,11 @@ class Side:
         own = [column for column in self.table.columns if column.name in self.key] or self.columns
         by_name = {column.name: column for column in own}
         ordered = [by_name[name] for name in self.key] if self.key else list(self.columns)
-        return f"sipHash128({', '.join(hashed(column) for column in ordered)})"
+        return f"sipHash128({', '.join(map(self._key_part, ordered))})"
+
+    def _key_part(self, column: Column) -> str:
+        kind = self.key_types.get(column.name)
+        return hashed(column) if kind is None else f"accurateCastOrNull({quote(column.name)}, {literal(kind)})"
 
     @property
     def row_hash(self) -> str:

@@ -130,7 +130,7 @@ class Successor:
             )
             return self.found()
         # Engine and sorting key may name columns that the target lacks.
-        self._create(self._draft, self.target.qualified, "MergeTree ORDER BY tuple()")
+        self._create(self._draft, self.target.qualified, "MergeTree PARTITION BY tuple() ORDER BY tuple()")
         for action in shape.actions:
             sql = f"ALTER TABLE {self._draft}{self._on_cluster} {action}"
             self.client.command(sql, settings={"alter_sync": 2}, doing=f"shape {self.qualified}")

@@ -289,12 +289,18 @@ class PropagatedType:
 def of_system(fields: Mapping[str, SourceType], connector: str) -> dict[str, SourceType]:
     """The types of a row's fields without the propagated names that are none of the source system's.
 
+    Of SQL Server also without defaults of columns that can be null: rows from before such a column have NULL.
+
     ``connector`` is that of the events: ``postgresql``, ``flattened:postgresql``; empty or ``flattened`` if it is not
     known.
     """
     form, _, inner = connector.partition(":")
     system = inner if form == "flattened" else form
-    return {name: _of_system(source, system) for name, source in fields.items()}
+    types = {name: _of_system(source, system) for name, source in fields.items()}
+    if system == "sqlserver":
+        for name, source in types.items():
+            types[name] = replace(source, default=None, has_default=False) if source.optional else source
+    return types
 
 
 def _of_system(source: SourceType, system: str) -> SourceType:

@@ -221,6 +221,37 @@ def test_a_column_that_was_dropped_is_made_for_the_present_type(client: Client, 
     assert client.rows(f"SELECT id, v FROM {database}.t_current ORDER BY id") == [{"id": 1, "v": 7}, {"id": 2, "v": 8}]
 
 
+@pytest.mark.parametrize("engine", some([(e,) for e in KINDS if e != "append"], [("collapsing",)]))
+def test_columns_get_the_present_type_of_the_source(client: Client, database: str, engine: str) -> None:
+    """Also one of ORDER BY, which no ALTER can change."""
+    it = begun(client, database, engine)
+    client.command(f"""ALTER TABLE {database}.t COMMENT COLUMN id 'mine debezium: int64 {{"optional":false}}'""")
+    it.source = Rows([("1", "a"), ("x", "b"), ("3", "d")], position(131), types={"id": "varchar", "v": "varchar"})
+    schema = RowSchema((Field("v", SourceType("string")),), (Field("id", SourceType("string", "", optional=False)),))
+    refill = shaped(it)
+    refill = replace(refill, subject=replace(refill.subject, schema=schema))
+    it.states.beat({it.feed.name: Alive("other", socket.gethostname(), os.getpid(), born(os.getpid()))})
+    with pytest.raises(StreamFailed, match="a job runs"):
+        resynced(refill, apply=False)
+    it.states.beats.clear()
+    done = resynced(refill, apply=True)
+    assert (done.shape, str(done.moved)) == (("column id: Int64 -> String",), "2 rows gone, 1 new, 1 with other values")
+    shown = client.rows(f"SELECT id, v FROM {database}.t_current ORDER BY id")
+    assert shown == [{"id": "1", "v": "a"}, {"id": "3", "v": "d"}, {"id": "x", "v": "b"}]
+    columns = detect(client, database, "t", policy_of()).columns
+    assert [c.comment.partition(" {")[0] for c in columns if c.comment] == ["mine debezium: string"]
+
+
+def test_a_table_may_lose_its_partitions(client: Client, database: str) -> None:
+    it = made(client, database, OWN["replacing"], policy_of(), [EVENTS[:4]], "PARTITION BY v ORDER BY id")
+    it.read((0, 4))
+    it.source = Rows(FIRST, position(131))
+    refill = shaped(it, partition_by="")
+    assert resynced(refill, apply=True).shape == ("PARTITION BY: v -> none",)
+    assert not detect(client, database, "t", policy_of()).partition_key
+    assert resynced(refill, apply=False).shape == ()
+
+
 def test_a_job_of_the_former_file_would_fill_other_columns(client: Client, database: str) -> None:
     it, refill = renamed(client, database)
     it.states.beat({it.feed.name: Alive("other", socket.gethostname(), os.getpid(), born(os.getpid()))})

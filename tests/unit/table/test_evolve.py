@@ -174,8 +174,9 @@ def test_a_table_without_a_key_gets_new_columns_of_known_values_only(engine: Cli
     assert not any("unknown" in sql for sql in views)
     guessed = RowSchema((*wider.fields, Field("guessed", SourceType("int64"))), (), inferred=True)
     assert unfilled(detected(engine), guessed, spec).keys() == {"unknown", "guessed"}
-    with_key = replace(wider, key=(ID,))
-    assert unfilled(detected(engine), with_key, spec) == {}
+    with_key = replace(guessed, key=(ID,))
+    assert unfilled(detected(engine), replace(with_key, inferred=False), spec) == {"unknown": "Int64"}
+    assert unfilled(detected(engine), with_key, spec) == {}  # plain JSON states no defaults
 
 
 def test_key_columns_are_never_changed(engine: ClickHouse) -> None:

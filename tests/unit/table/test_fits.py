@@ -60,7 +60,7 @@ def test_a_key_column_cannot_be_altered() -> None:
     table = replacing((Column("x", "UUID"),), ("x",))
     (found,) = type_findings(table, {"x": required("int64")}, ("x",), ValuePolicy())
     assert found.level == "fail"
-    assert "recreate the table with x Int64" in (found.remedy or "")
+    assert "to get x Int64, recreate the table with it" in (found.remedy or "")
 
 
 def test_an_integer_is_no_date_until_the_comment_says_what_it_counts() -> None:
