@@ -39,6 +39,8 @@ REFILL = (
     "alone leaves the rows whose deletes were lost"
 )
 """How a table becomes equal again after records were lost."""
+READ_AGAIN = "Retention removed records while the topic was read: run the command again."
+"""The next step where a command, and not the stream, misses records."""
 
 
 class ChSinkError(Exception):

@@ -87,7 +87,8 @@ def _value(name: str, topic: str, source: SourceTable, where: str, by_event: boo
     if not value:
         raise ConfigError(
             f"{where}: neither the name of topic {topic} nor its events say what {{{name}}} is",
-            hint="Write the name itself in an exception under `tables:` for this topic, or use {topic}.",
+            hint="Write the name itself in an exception under `tables:` for this topic, use {topic}, or leave the "
+            "topic out (skip: true).",
         )
     return value
 

@@ -114,6 +114,7 @@ def examine(
         why = f"none of the {count} records sampled from topic {topic} is a change event"
         reason = unreadable(parts, registry)
         why += f": {reason}" if reason else ""
+        why += ". If they are rows, set events: flattened" if policy.events.form == "auto" else ""
     deletes = flattened_deletes(parts, policy, registry)
     literals = sampled_literals(parts, policy, registry) if schema is not None and schema.inferred else {}
     avro = any(value[:1] == b"\0" for part in parts for value in part.values if value)

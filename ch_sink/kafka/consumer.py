@@ -17,7 +17,7 @@ import confluent_kafka
 import numpy as np
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from ch_sink.errors import REFILL, DataLoss, KafkaError, TopicNotFound
+from ch_sink.errors import READ_AGAIN, DataLoss, KafkaError, TopicNotFound
 from ch_sink.kafka.settings import (
     UNKNOWN_PARTITION,
     UNKNOWN_TOPIC,
@@ -228,8 +228,7 @@ class RangeConsumer:
         return DataLoss(
             f"topic {place.topic} partition {place.partition}: offset {position} is the next to be read, "
             f"but the topic holds {low} to {high - 1}",
-            hint="Retention removed records before they were read, or the topic was recreated. "
-            f"{REFILL}, or set on_data_loss: continue to read on with what the topic still holds.",
+            hint=READ_AGAIN,
         )
 
     def _stuck(self, place: TopicPartition, position: int, end: int) -> KafkaError:

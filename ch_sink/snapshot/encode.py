@@ -183,7 +183,9 @@ def _number(value: str | bytes) -> Any:
 
 
 def _boolean(value: str | bytes) -> bool:
-    return _text(value) in ("t", "true", "1", "\x01")
+    text = _text(value)
+    # Of numbers, TinyIntOneToBooleanConverter takes all but 0 for true.
+    return text in ("t", "true", "\x01") or (text.lstrip("-").isdigit() and int(text) != 0)
 
 
 def _raw(value: str | bytes) -> bytes:

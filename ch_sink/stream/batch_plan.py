@@ -27,6 +27,12 @@ from ch_sink.stream.ports import StreamSettings
 
 log = logging.getLogger("ch_sink")
 
+LOST = (
+    f"Retention removed records before they were read. {REFILL}, or set on_data_loss: continue to read on with what "
+    "the topic still holds."
+)
+"""The next step of a stream that misses records."""
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
@@ -189,8 +195,7 @@ class BatchPlanner:
             raise DataLoss(
                 f"topic {state.topic} partition {partition}: offset {start} is the next to be read, "
                 f"but the topic holds {low} to {state.high[partition] - 1}",
-                hint="Retention removed records before they were read. "
-                f"{REFILL}, or set on_data_loss: continue to read on with what the topic still holds.",
+                hint=LOST,
             )
         return max(start, low)
 

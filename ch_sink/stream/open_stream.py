@@ -18,6 +18,7 @@ from ch_sink.pipeline.barrier import Barrier
 from ch_sink.pipeline.plans import Changed
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import Claim, Fence, Ledger, RangeIntent
+from ch_sink.stream.batch_plan import LOST
 from ch_sink.stream.claims import expect_same_terms, types_of
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts, StreamSettings, TableAdmin
@@ -76,7 +77,7 @@ class StreamTable:
         ledger.restate(settings.terms(table.uuid, types_of(table, policy)))
         self._use(table)
         changed = [found for c in columns if (found := self.now.column(c.name)) is not None]
-        log.warning("%s has new columns: %s", self.now.qualified, "; ".join(f"{c.name} {c.type}" for c in changed))
+        log.warning("%s was altered: %s", self.now.qualified, "; ".join(f"{c.name} {c.type}" for c in changed))
 
     def _expect_filled(self, columns: Sequence[UnknownColumn]) -> None:
         """Raises StreamFailed if the table has rows, and new columns that are NOT NULL have other values there.
@@ -252,9 +253,10 @@ class OpenStream:
                 log.error("partition %d: %s", other.partition, other.failure)
         for first in failed[:1]:
             assert first.failure is not None
-            if isinstance(first.failure, DataLoss) and self.settings.on_data_loss == "continue":
-                hint = "The topic's watermarks say that these offsets are there: check whether its brokers agree."
-                raise DataLoss(str(first.failure), hint=hint)
+            if isinstance(first.failure, DataLoss) and isinstance(first, RangeDone):
+                skips = self.settings.on_data_loss == "continue"
+                unclear = "The topic's watermarks say that these offsets are there: check whether its brokers agree."
+                raise DataLoss(str(first.failure), hint=unclear if skips else LOST)
             raise first.failure
 
 

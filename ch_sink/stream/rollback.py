@@ -27,6 +27,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import Claim, FinishedRange, Ledger, RowsEdited, TableRefilled, TruncateFloor
 from ch_sink.stream.open_stream import OpenStream
 from ch_sink.stream.ports import GroupOffsets, TableAdmin
+from ch_sink.table.engine_full import removing_ttl
 from ch_sink.table.model import Family, TargetTable
 
 log = logging.getLogger("ch_sink")
@@ -240,7 +241,7 @@ def ahead(committed: Mapping[int, int], reached: Mapping[int, int]) -> str:
 
 def _shows_losses(target: Target) -> bool:
     """Whether the highest version in a table says what it lacks: versions are positions, and rows do not just go."""
-    if target.collapsing or target.table.ttl or target.table.cleanups:
+    if target.collapsing or removing_ttl(target.table.ttl) or target.table.cleanups:
         return False
     return target.system.version is not None and target.layout.kind != "time"
 

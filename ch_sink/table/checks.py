@@ -9,6 +9,7 @@ from ch_sink.model.policy import ChangePolicy
 from ch_sink.order import layout_for
 from ch_sink.table.ddl import policy_condition, policy_name
 from ch_sink.table.detect import unused_mark, with_mark
+from ch_sink.table.engine_full import removing_ttl
 from ch_sink.table.evolve import alter, not_found_again, window_setting
 from ch_sink.table.facts import ServerFacts
 from ch_sink.table.model import Family, TargetTable, clashes
@@ -95,7 +96,10 @@ def deletes_finding(table: TargetTable, policy: ChangePolicy) -> Finding | None:
         alter(table, ["ADD COLUMN IF NOT EXISTS `_sign` Int8 DEFAULT 1"]),
     )
     if mark := unused_mark(table):
-        why, remedy = f"does not know that {mark} marks deleted rows, and shows them", with_mark(table, mark)
+        why, remedy = f"does not know that {mark.name} marks deleted rows, and shows them", with_mark(table, mark.name)
+        if mark.type != "UInt8":
+            why = f"{why}; and a mark of the type {mark.type} is none that an engine takes"
+            return Finding("fail", "deletes", f"{engine.name}({engine.version_column}) {why}", ANOTHER_TABLE)
     detail = f"{engine.name}({engine.version_column}) {why}: {effect}"
     return Finding(level, "deletes", detail, "\n".join(f"{text};" for text in remedy))
 
@@ -300,12 +304,13 @@ def _settings(here: Situation) -> Iterable[Finding]:
 def _expiry(here: Situation) -> Iterable[Finding]:
     table = here.table
     names = [c.name for c in table.columns]
-    used = columns_in(table.ttl or "tuple()", names)
-    if table.ttl:
+    ttl = removing_ttl(table.ttl)
+    used = columns_in(ttl or "tuple()", names)
+    if ttl:
         yield Finding(
             "warn",
             "TTL",
-            f"TTL {table.ttl} removes rows that the source still has: the table then differs from the source. If "
+            f"TTL {ttl} removes rows that the source still has: the table then differs from the source. If "
             "it came by ALTER, earlier delete marks expire first and deleted rows are back: `resync` puts that right",
         )
     if used & table.system_columns:

@@ -22,6 +22,7 @@ from ch_sink.table.engine_full import (
     EngineClause,
     distributed_over,
     parse_engine,
+    removing_ttl,
     settings_sql,
     to_engine,
 )
@@ -192,7 +193,7 @@ def assemble(
     window, seconds = _window(engine, stored)
     names = {c.name for c in stored.columns}
     sharding = over.sharding_key if over else ""
-    keys = (stored.sorting_key, stored.partition_key, stored.clause.ttl, sharding)
+    keys = (stored.sorting_key, stored.partition_key, removing_ttl(stored.clause.ttl), sharding)
     table_found = TargetTable(
         database=seen.database,
         name=seen.name,
@@ -348,14 +349,14 @@ class OtherSink:
     columns: tuple[str, ...]
     """Columns that its tables have. The first is the version, a ``UInt64``."""
     mark: str
-    """The column that says of a row whether it was deleted."""
+    """The column that says of a row whether it was deleted; empty for a sign, which the stream reads."""
 
 
 SINKS = (
     OtherSink("PeerDB or ClickPipes", ("_peerdb_version",), "_peerdb_is_deleted"),
     OtherSink("Altinity's sink connector", ("_version", "__is_deleted"), "__is_deleted"),
     OtherSink("Altinity's sink connector or ClickHouse's Kafka Connect sink", ("_version", "is_deleted"), "is_deleted"),
-    OtherSink("Altinity's sink connector", ("_version", "_sign"), "_sign"),
+    OtherSink("Altinity's sink connector", ("_version", "_sign"), ""),
 )
 """Their public DDL: Altinity/clickhouse-sink-connector, ``ClickHouseAutoCreateTable.java``; PeerDB-io/peerdb,
 ``flow/connectors/clickhouse/normalize.go``; ClickHouse/clickhouse-kafka-connect, ``DebeziumRecordConvertor.java``."""
@@ -365,18 +366,17 @@ def maker_of(table: TargetTable) -> OtherSink | None:
     """The sink that has made the table or fills it; None if its columns are those of none."""
     types = {c.name: c.type for c in table.columns}
     return next(
-        (s for s in SINKS if types.get(s.columns[0]) == "UInt64" and types.keys() >= set(s.columns)),
+        (s for s in SINKS if types.get(s.columns[0]) in ("UInt64", "Int64") and types.keys() >= set(s.columns)),
         None,
     )
 
 
-def unused_mark(table: TargetTable) -> str | None:
+def unused_mark(table: TargetTable) -> Column | None:
     """The column that marks deleted rows and that the engine does not know; None if there is none."""
     engine, maker = table.engine, maker_of(table)
     if engine.family is not Family.REPLACING or engine.is_deleted_column or engine.sign_column or maker is None:
         return None
-    column = table.column(maker.mark)
-    return column.name if column is not None and column.type == "UInt8" else None
+    return table.column(maker.mark)
 
 
 def with_mark(table: TargetTable, mark: str) -> list[str]:

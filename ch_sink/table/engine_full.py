@@ -6,6 +6,7 @@ SAMPLE BY, TTL, SETTINGS in the server's order. ``Null`` is written in backquote
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ch_sink.errors import TableError
 from ch_sink.table.model import Engine, Family
@@ -132,6 +133,20 @@ def parse_engine(engine: str, engine_full: str) -> EngineClause:
             hint="Recreate the table with ORDER BY: `ch_sink init`.",
         )
     return made
+
+
+_MOVES = (("TO", "VOLUME"), ("TO", "DISK"), ("RECOMPRESS", "CODEC"))
+"""How an element of a TTL goes on that removes no rows."""
+
+
+def removing_ttl(ttl: str) -> str:
+    """The elements of a table's TTL that remove rows: others move them to a disk, or compress them."""
+    return ", ".join(element for element in split_commas(ttl) if not _moves(element))
+
+
+def _moves(element: str) -> bool:
+    words = [token.value.upper() if token.kind is Kind.NAME else "" for token in tokenize(element)]
+    return any(pair in _MOVES for pair in pairwise(words))
 
 
 def _clauses(text: str, tokens: list[Token], place: int) -> dict[str, str]:

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from ch_sink.errors import TableError
 from ch_sink.model.policy import ColumnPolicy
+from ch_sink.table.engine_full import removing_ttl
 from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup import Rollup, RollupChoice
 from ch_sink.types.chtype import parse_type
@@ -52,7 +53,7 @@ def expect_rollups(table: TargetTable, choices: Sequence[RollupChoice], chosen: 
             "different servers",
             hint="Rollups need a table of one server: leave out clickhouse.cluster and init.replication.",
         )
-    if table.ttl:
+    if removing_ttl(table.ttl):
         raise TableError(
             f"rollups of {table.qualified}: its TTL removes rows, which a rollup would keep", hint="Leave out the TTL."
         )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ch_sink.clickhouse import AnyKeyLookup, ClickHouseTableAdmin, ClickHouseWriter, Client
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import READ_AGAIN, DataLoss, StreamFailed
 from ch_sink.memory import MemoryHandover, MemoryLedger, MemoryPending
 from ch_sink.model.change import HandoverId
 from ch_sink.model.counts import counted, grouped
@@ -237,6 +237,8 @@ class Fold:
             except StreamFailed as error:
                 own = self._shadow.name in str(error.hint)
                 raise StreamFailed(error.message, hint=_NOT_BY_TOPIC if own else error.hint) from None
+            except DataLoss as error:
+                raise DataLoss(error.message, hint=READ_AGAIN) from None
             self.at |= {r.partition: r.end for r in ranges} | self._coordinator.held
             left = sum(max(0, goal[p] - self.at[p]) for p in goal)
             if total > _LIMIT:

@@ -216,8 +216,9 @@ def test_removed_offsets_are_a_loud_loss_with_the_figures(broker: LocalKafka, co
     with pytest.raises(DataLoss, match=r"offset 10 is the next to be read, but the topic holds 30 to 49"):
         list(consumer.read(topic, 0, 10, 50))
     assert _offsets(list(consumer.read(topic, 0, 30, 50))) == list(range(30, 50))
-    with pytest.raises(DataLoss, match="holds 30 to 49"):
+    with pytest.raises(DataLoss, match="holds 30 to 49") as caught:
         list(consumer.read(topic, 0, 60, 70))
+    assert "run the command again" in str(caught.value.hint)
 
 
 def test_a_range_past_the_end_is_a_loss_and_not_a_wait_for_ever(kafka: LocalKafka) -> None:

@@ -50,6 +50,16 @@ def test_a_moment_of_mysql_has_as_many_digits_as_the_connector_s() -> None:
 
 
 @pytest.mark.parametrize(
+    ("literal", "value"),
+    [("t", True), ("f", False), ("0", False), ("1", True), ("2", True), ("-1", True), (b"\x00", False)],
+)
+def test_any_number_but_0_is_true(literal: str | bytes, value: bool) -> None:
+    """As TinyIntOneToBooleanConverter takes a TINYINT(1)."""
+    encode = encoder(SourceType("boolean"), "tinyint(1)")
+    assert encode(literal) is value
+
+
+@pytest.mark.parametrize(
     "kind", ["Enum8('a' = 1)", "LowCardinality(FixedString(4))", "Nullable(IPv4)", "IPv6", "Enum16('a' = 1)"]
 )
 def test_columns_that_are_written_from_text_are_read_as_text(kind: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from ch_sink.model.policy import ChangePolicy, policy_of
 from ch_sink.table.checks import Finding, check_table
 from ch_sink.table.detect import DETECT_SQL, assemble
+from ch_sink.table.engine_full import removing_ttl
 from ch_sink.table.facts import POLICIES_SQL, SERVER_SQL, RowPolicy, ServerFacts, policies_after_final
 from ch_sink.table.model import TargetTable
 from tests.support.engine import Engine as ClickHouse
@@ -105,6 +106,28 @@ def test_a_mark_that_the_engine_does_not_know_is_given_to_it(engine: ClickHouse)
     assert engine.rows("SELECT count() AS n FROM t.x_before FINAL") == [{"n": 5}]
     assert "deletes" not in of(check_table(now, ["id"], ChangePolicy()), "fail")
     engine.run("DROP TABLE t.x_before SYNC")
+
+
+def test_a_mark_that_no_engine_takes_needs_another_table(engine: ClickHouse) -> None:
+    """As ClickPipes' documentation shows it. A `_sign` of 1 for all rows would show those that it marks as deleted."""
+    columns = "id Int64, _peerdb_is_deleted Int8, _peerdb_version Int64"
+    table = make(engine, "ReplacingMergeTree(_peerdb_version) ORDER BY id", columns)
+    finding = of(check_table(table, ["id"], ChangePolicy(deletes="ignore")), "fail")["deletes"]
+    assert "a mark of the type Int8 is none that an engine takes" in finding.detail
+    assert "new table" in (finding.remedy or "")
+
+
+@pytest.mark.parametrize("moves", ["RECOMPRESS CODEC(ZSTD(9))", "TO VOLUME 'cold'", "TO DISK 'cold' IF EXISTS"])
+def test_a_ttl_that_moves_rows_removes_none(moves: str) -> None:
+    assert removing_ttl(f"ts + toIntervalDay(1) {moves}") == ""
+    assert removing_ttl(f"ts + toIntervalDay(1) {moves}, ts + toIntervalDay(9)") == "ts + toIntervalDay(9)"
+
+
+@pytest.mark.parametrize(
+    "ttl", ["d", "d DELETE WHERE `TO DISK` = 1", "to(d)", "d GROUP BY id SET v = max(v)", "if(a = 'TO DISK', b, c)"]
+)
+def test_other_elements_of_a_ttl_remove_rows(ttl: str) -> None:
+    assert removing_ttl(ttl) == ttl
 
 
 def test_a_sorting_column_that_no_event_states_is_named(engine: ClickHouse) -> None:

@@ -13,7 +13,7 @@ from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.types import OutOfRange, clickhouse_type, converter
 from ch_sink.types.column import Column, ValuePolicy
-from ch_sink.types.connect import SourceType, parse_connect_schema, propagated_type
+from ch_sink.types.connect import SourceType, of_system, parse_connect_schema, propagated_type
 from tests.support.decoding import listed, replacing
 from tests.support.event import chunk_of
 from tests.unit.types.columns import INT, make
@@ -218,3 +218,15 @@ def test_a_declaration_that_says_nothing_is_none(text: str) -> None:
     found = propagated_type(SourceType("string", None, ((mark + "type", text), (mark + "length", text))))
     assert found.length is None
     assert not found.decimal
+
+
+def test_a_nullable_column_of_sql_server_has_no_default_for_rows_that_were_there_before() -> None:
+    """ALTER TABLE … ADD n INT NULL DEFAULT 5 leaves NULL in them; elsewhere, and if it is NOT NULL, they get 5."""
+    fields = {
+        "nullable": SourceType("int32", optional=True, default=5, has_default=True),
+        "needed": SourceType("int32", optional=False, default=5, has_default=True),
+    }
+    for connector in ("sqlserver", "flattened:sqlserver"):
+        found = of_system(fields, connector)
+        assert (found["nullable"].has_default, found["needed"].default) == (False, 5)
+    assert of_system(fields, "postgresql") == of_system(fields, "") == fields
