@@ -53,7 +53,7 @@ from ch_sink.table.evolve import (
     unseen_statements,
 )
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
-from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.table.spec import EngineChoice, TableSpec, key_names
 from ch_sink.table.views import LIFE
 from ch_sink.types.connect import RowSchema
 
@@ -136,11 +136,12 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
 def unfilled_finding(table: TargetTable, schema: RowSchema, spec: TableSpec) -> Iterator[Finding]:
     """New columns whose values in stored rows are not known."""
     if lacking := unfilled(table, schema, spec):
+        by_hand = "\n".join(f"{text};" for text in adding_by_hand(table, lacking))
         yield Finding(
             "fail",
             "columns",
             f"the table lacks {', '.join(lacking)}, and events do not state what stored rows have there at the source",
-            "\n".join(f"{text};" for text in adding_by_hand(table, lacking)) + f"\n{FILL_COLUMN}.",
+            f"{by_hand}\n{FILL_COLUMN}." if key_names(schema, spec) else by_hand,
         )
 
 

@@ -21,6 +21,7 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import Ledger, RowsEdited, TableRefilled, TopicFacts
 from ch_sink.stream.rollback import expect_entered
 from ch_sink.stream.standing import works
+from ch_sink.table.evolve import adding_by_hand, unfilled
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.history import base_of, expect_its_end, expect_whole, floors_of
@@ -130,6 +131,8 @@ def resynced(
     shape = refill.shape()
     if shape is not None:
         _expect_no_job_of_other_columns(refill, shape)
+        if against == "topic":
+            _expect_filled(refill, shape)
     name, before = subject.table.qualified.replace("`", ""), _live(refill, subject.table)
     if not apply:
         wanted = refill if shape is None else refill.of(shape.table)
@@ -302,6 +305,19 @@ def _expect_no_job_of_other_columns(refill: Refill, shape: Shape) -> None:
         raise StreamFailed(
             f"{'; '.join(shape.changes)}: a job runs {refill.stream!r} that has read its file before",
             hint="Stop the job, run `ch_sink resync CONFIG --apply`, and start it again.",
+        )
+
+
+def _expect_filled(refill: Refill, shape: Shape) -> None:
+    """Raises StreamFailed for a new column whose value in rows from before it the topic does not state."""
+    subject = refill.subject
+    lacking = unfilled(subject.table, subject.schema, shape.wanted.spec) if subject.schema is not None else {}
+    if unknown := {name: kind for name, kind in lacking.items() if shape.table.column(name) is not None}:
+        by_hand = "; ".join(adding_by_hand(subject.table, unknown))
+        raise StreamFailed(
+            f"topic {subject.settings.topic} does not state what rows of {subject.table.qualified} have in the new "
+            f"column {', '.join(map(repr, unknown))} that were there before it",
+            hint=f"Add it with the value that the source gave to them: {by_hand}; or use --against source.",
         )
 
 

@@ -242,6 +242,23 @@ def test_columns_get_the_present_type_of_the_source(client: Client, database: st
     assert [c.comment.partition(" {")[0] for c in columns if c.comment] == ["mine debezium: string"]
 
 
+def test_a_topic_does_not_fill_a_new_column_whose_value_in_earlier_rows_it_does_not_state(
+    client: Client, database: str
+) -> None:
+    it = begun(client, database, "replacing")
+    fields = (Field("v", SourceType("string")), Field("n", SourceType("int32", optional=False)))
+    refill = shaped(it)
+    schema = RowSchema(fields, (Field("id", SourceType("int64", optional=False)),))
+    refill = replace(refill, subject=replace(refill.subject, schema=schema))
+    with pytest.raises(StreamFailed, match="in the new column 'n' that were there before it") as caught:
+        resynced(refill, apply=False, against="topic")
+    assert "ADD COLUMN `n` Int32 DEFAULT …; or use --against source" in str(caught.value.hint)
+    client.command(f"ALTER TABLE {database}.t ADD COLUMN n Int32 DEFAULT 5 AFTER v")
+    refill = replace(shaped(it), subject=replace(it.subject, schema=schema))
+    resynced(refill, apply=True, against="topic")
+    assert client.rows(f"SELECT DISTINCT n FROM {database}.t FINAL") == [{"n": 5}]
+
+
 def test_a_table_may_lose_its_partitions(client: Client, database: str) -> None:
     it = made(client, database, OWN["replacing"], policy_of(), [EVENTS[:4]], "PARTITION BY v ORDER BY id")
     it.read((0, 4))
