@@ -18,7 +18,7 @@ from ch_sink.model.counts import counted
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.pipeline.target import Target
-from ch_sink.ports import Ledger, RowsEdited, TableRefilled, TopicFacts
+from ch_sink.ports import Fact, Ledger, RowsEdited, TableRefilled, TopicFacts
 from ch_sink.stream.rollback import expect_entered
 from ch_sink.stream.standing import works
 from ch_sink.table.evolve import adding_by_hand, unfilled
@@ -45,7 +45,7 @@ from ch_sink.trust.repair_sql import last_versions
 from ch_sink.trust.shape import Shape, differences_of_shape
 from ch_sink.trust.sides import TIMES, Side
 from ch_sink.trust.source_rows import several_connectors
-from ch_sink.trust.swap import Exchange, Way, exchanged, expect_unread, placed
+from ch_sink.trust.swap import Exchange, Way, exchanged, expect_unread, is_read, placed
 from ch_sink.trust.topic import WithoutErased, offsets_behind
 
 _NEAR = 2_000
@@ -119,7 +119,7 @@ def resynced(
         Exchange.finish(refill, topic, say)
     else:
         expect_entered(subject.table, subject.ledger)
-    known = None if subject.reached(topic.topic_id).applied else _begun_now(subject.ledger, topic)
+    known = None if is_read(subject, topic.topic_id) else _begun_now(subject.ledger, topic)
     if known is not None and not into:
         expect_unread(refill, topic.topic_id)
     if against == "topic":
@@ -199,8 +199,10 @@ def _filled(new: NewTable, way: Way, say: Say) -> tuple[int, dict[int, TableRefi
     topic, known = way.topic, way.known
     if way.against == "topic":
         ledger = new.refill.subject.ledger
-        begun = (known,) if known is not None else base_of(ledger, topic)
-        new.fold.begin(topic.low, facts=(*begun, *floors_of(ledger, topic, new.fold.truncates)))
+        facts: tuple[Fact, ...] = (known,) if known is not None else base_of(ledger, topic)
+        if known is None:
+            facts = (*facts, *floors_of(ledger, topic, new.fold.truncates))
+        new.fold.begin(topic.low, facts=facts)
         run = new_run()
         return 0, {p: TableRefilled(topic.topic_id, p, 0, run=run) for p in topic.low}
 

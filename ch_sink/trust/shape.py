@@ -107,7 +107,7 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
     names = {c.name for c in live.columns}
     actions = (
         *(addition(plan, None, names) for plan in plans),
-        *(f"MODIFY COLUMN {quote(c.name)} {c.type} COMMENT {literal(c.comment)}" for c in retyped.values()),
+        *(action for column in retyped.values() for action in _remade(live, column)),
         *(f"DROP COLUMN {quote(name)}" for name in sorted(gone)),
     )
     filled = [*map(as_column, plans), *retyped.values()]
@@ -233,20 +233,36 @@ def _retyped(subject: Subject, choice: EngineChoice, spec: TableSpec) -> dict[st
     live, schema = subject.table, subject.declared
     if schema is None:
         return {}
-    free = replace(live, place_columns=frozenset())
+    free, ignored = replace(live, place_columns=frozenset()), subject.settings.policy.changes.evolve == "ignore"
     out: dict[str, Column] = {}
     for plan in plan_columns(schema, _fixed(choice, spec)):
         column, stated = live.column(plan.name), plan.comment or f"debezium: {plan.note}"
         source = SourceType.from_comment(stated)
         if plan.system or column is None or not column.insertable or source is None:
             continue
-        if changed := outgrown(free, column, source):
+        changed = outgrown(free, column, source)
+        # An array cannot be made nullable, and under evolve: ignore a null is its default.
+        kept = changed is None or (changed.change == "null" and changed.clickhouse_type is None)
+        if changed is not None and not kept and (changed.retyped or not ignored):
             kind = changed.clickhouse_type or plan.type
             if SourceType.from_comment(column.comment) is not None:
                 out[plan.name] = replace(column, type=kind, comment=restated(column, stated))
             else:
                 out[plan.name] = replace(column, type=kind, note=stated.removeprefix("debezium: "))
     return out
+
+
+def _remade(live: TargetTable, column: Column) -> list[str]:
+    """What gives a column of a table without rows another type: the server converts no arrays, maps and tuples."""
+    name, names = quote(column.name), [c.name for c in live.columns]
+    made = f"{name} {column.type} COMMENT {literal(column.comment)}"
+    former = live.column(column.name)
+    kinds = {parse_type(kind.type).bare.name for kind in (column, former) if kind is not None}
+    if not kinds & {"Array", "Map", "Tuple", "Nested", "JSON"}:
+        return [f"MODIFY COLUMN {made}"]
+    at = names.index(column.name)
+    place = f"AFTER {quote(names[at - 1])}" if at else "FIRST"
+    return [f"DROP COLUMN {name}", f"ADD COLUMN {made} {place}"]
 
 
 def _fixed(choice: EngineChoice, spec: TableSpec) -> TableSpec:

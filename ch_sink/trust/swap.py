@@ -24,6 +24,7 @@ from ch_sink.trust.fold import Fold
 from ch_sink.trust.refill import Moved, NewTable, Refill, Say, expect_good_records, expect_related, keep_letters
 from ch_sink.trust.rollups import refilled
 from ch_sink.trust.shape import Shape
+from ch_sink.trust.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +130,16 @@ class Way:
     """Another shape of the new table."""
 
 
+def is_read(subject: Subject, topic_id: str) -> bool:
+    """Whether the stream has read the topic, and no other one since: after another one, it is read anew."""
+    return subject.ledger.topic_ids()[:1] == [topic_id] and bool(subject.reached(topic_id).applied)
+
+
 def expect_unread(refill: Refill, topic_id: str) -> None:
     """Raises StreamFailed if the stream has begun the topic, or the table has rows and the ledger knows of none."""
     subject = refill.subject
     table = subject.table.qualified
-    if subject.reached(topic_id).applied:
+    if is_read(subject, topic_id):
         raise StreamFailed(
             f"stream {refill.stream!r} has begun to fill {table} in the meantime", hint="Run the command again."
         )
@@ -160,11 +166,14 @@ def exchanged(
     ledger, topic, topic_id = subject.ledger, way.topic, way.topic.topic_id
     with subject.held("resync", say):
         began = time.monotonic()
-        applied = subject.reached(topic_id).applied
+        applied: Mapping[int, int] = {}
         if way.known is not None:
             expect_unread(refill, topic_id)
-        fold.to(applied)
-        keep_letters(refill, fold) if way.known is not None else expect_good_records(refill, fold)
+            keep_letters(refill, fold)
+        else:
+            applied = subject.reached(topic_id).applied
+            fold.to(applied)
+            expect_good_records(refill, fold)
         if way.against == "source":
             expect_related(refill, moved)
         resolved = _no_longer_waiting(refill, fold, topic_id)

@@ -242,6 +242,28 @@ def test_columns_get_the_present_type_of_the_source(client: Client, database: st
     assert [c.comment.partition(" {")[0] for c in columns if c.comment] == ["mine debezium: string"]
 
 
+def test_an_array_is_remade_for_another_type_and_stays_one_that_cannot_be_null(client: Client, database: str) -> None:
+    """The server converts neither."""
+    it = begun(client, database, "replacing")
+    items = SourceType("array", "", optional=False, items=SourceType("int64", ""))
+    for name in ("a", "b"):
+        column = f"{name} Array(Int64) DEFAULT [7] COMMENT '{items.to_comment()}'"
+        client.command(f"ALTER TABLE {database}.t ADD COLUMN {column} AFTER id")
+    columns = {"v": SourceType("string"), "a": replace(items, optional=True), "b": SourceType("string", "")}
+    key = Field("id", SourceType("int64", "", optional=False))
+    schema = RowSchema(tuple(Field(name, kind) for name, kind in columns.items()), (key,))
+    refill = replace(shaped(it), subject=replace(it.subject, schema=schema))
+    shape = refill.shape()
+    assert shape is not None
+    assert shape.changes == ("column b: Array(Int64) -> Nullable(String)",)
+    made = refill.successor.create(shape)
+    assert [(c.name, c.type) for c in made.columns if c.name in "ab"] == [
+        ("b", "Nullable(String)"),
+        ("a", "Array(Int64)"),
+    ]
+    refill.successor.drop()
+
+
 def test_a_topic_does_not_fill_a_new_column_whose_value_in_earlier_rows_it_does_not_state(
     client: Client, database: str
 ) -> None:

@@ -191,11 +191,15 @@ class Plan:
         """The topic holds these events now."""
         self.it.topic(*parts(" ".join(words), keyless=self.keyless))
 
-    def do_recreated(self, *words: str) -> None:
+    def do_recreated(self, *words: str, topic_id: str = "second") -> None:
         """The topic was deleted and created, with these events."""
-        self.monkeypatch.setattr(MemoryTopic, "topic_id", "second")
+        self.monkeypatch.setattr(MemoryTopic, "topic_id", topic_id)
         self.do_topic(*words)
         self.it.feed.at = {0: 0}
+
+    def do_back(self, *words: str) -> None:
+        """The stream reads its first topic again, with these events."""
+        self.do_recreated(*words, topic_id="id")
 
     def do_trimmed(self, *firsts: str) -> None:
         """Each partition begins with this offset."""
