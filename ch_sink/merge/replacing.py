@@ -71,8 +71,7 @@ def _ignored(batch: ChangeBatch, out: Resolved, order: Sequenced, policy: Change
         raise StreamFailed(
             f"the delete event at offset {offsets[0]} cannot be stored: the table has neither an is_deleted column "
             "nor a sign column",
-            hint="Re-create the table with ReplacingMergeTree(version, is_deleted), add a sign column, or set deletes: "
-            "ignore.",
+            hint="`ch_sink check CONFIG` prints what the table needs; or set deletes: ignore.",
         )
     if offsets:
         out.counts["deletes_ignored"] += len(offsets)

@@ -6,7 +6,7 @@ of ``columns.rename``, the columns of ``columns.add``, and columns of the source
 type has changed at the source get the present one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ch_sink.clickhouse import Client
@@ -19,7 +19,7 @@ from ch_sink.table.model import TargetTable
 from ch_sink.table.rollup_plan import expect_rollups
 from ch_sink.table.spec import ColumnPlan, EngineChoice, TableSpec, plan_columns, system_plans
 from ch_sink.trust.subject import Subject
-from ch_sink.types.chtype import parse_type
+from ch_sink.types.chtype import parse_type, widened
 from ch_sink.types.column import Column
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import columns_in, key_expressions, literal, quote, split_commas, string_value
@@ -98,6 +98,7 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
     changes = differences_of_shape(planned, live)
     if not other_engine and (own := [plan.name for plan in plans if plan.system]):
         changes = (*changes, f"columns added: {', '.join(own)}")
+    changes = (*changes, *_meanings(live, retyped.values()))
     if not changes:
         return None
     _expect_one_key(live, clause)
@@ -252,14 +253,29 @@ def _retyped(subject: Subject, choice: EngineChoice, spec: TableSpec) -> dict[st
     return out
 
 
+def _meanings(live: TargetTable, columns: Iterable[Column]) -> Iterator[str]:
+    """Columns that keep their type and hold other values of the source than before, in words."""
+    for column in columns:
+        former = live.column(column.name)
+        if former is not None and former.type == column.type and column.stated is not None:
+            yield f"column {column.name}: {column.type} of {column.stated.to_note().partition(' {')[0]}"
+
+
 def _remade(live: TargetTable, column: Column) -> list[str]:
-    """What gives a column of a table without rows another type: the server converts no arrays, maps and tuples."""
-    name, names = quote(column.name), [c.name for c in live.columns]
-    made = f"{name} {column.type} COMMENT {literal(column.comment)}"
-    former = live.column(column.name)
-    kinds = {parse_type(kind.type).bare.name for kind in (column, former) if kind is not None}
-    if not kinds & {"Array", "Map", "Tuple", "Nested", "JSON"}:
+    """What gives a column of a table without rows another type. The server converts few types, and a codec may not fit.
+
+    Raises StreamFailed if others are computed from it.
+    """
+    former, names = live.column(column.name), [c.name for c in live.columns]
+    name, made = quote(column.name), f"{quote(column.name)} {column.type} COMMENT {literal(column.comment)}"
+    if former is None or former.type == column.type or widened(former.type, column.type) == column.type:
         return [f"MODIFY COLUMN {made}"]
+    if using := [other for other, inputs in live.computed_from if column.name in inputs]:
+        raise StreamFailed(
+            f"column {column.name!r} of {live.qualified} would become {column.type}, and {using[0]!r} is computed "
+            "from it",
+            hint=_BY_HAND,
+        )
     at = names.index(column.name)
     place = f"AFTER {quote(names[at - 1])}" if at else "FIRST"
     return [f"DROP COLUMN {name}", f"ADD COLUMN {made} {place}"]

@@ -243,19 +243,22 @@ def test_columns_get_the_present_type_of_the_source(client: Client, database: st
 
 
 def test_an_array_is_remade_for_another_type_and_stays_one_that_cannot_be_null(client: Client, database: str) -> None:
-    """The server converts neither."""
+    """The server converts neither. A column may also keep its type, and mean another one of the source."""
     it = begun(client, database, "replacing")
     items = SourceType("array", "", optional=False, items=SourceType("int64", ""))
     for name in ("a", "b"):
         column = f"{name} Array(Int64) DEFAULT [7] COMMENT '{items.to_comment()}'"
         client.command(f"ALTER TABLE {database}.t ADD COLUMN {column} AFTER id")
-    columns = {"v": SourceType("string"), "a": replace(items, optional=True), "b": SourceType("string", "")}
+    time = SourceType("int64", "io.debezium.time.MicroTime", optional=False)
+    client.command(f"ALTER TABLE {database}.t ADD COLUMN n Int64 COMMENT '{replace(time, name='').to_comment()}'")
+    columns = {"v": SourceType("string"), "a": replace(items, optional=True), "b": SourceType("string", ""), "n": time}
     key = Field("id", SourceType("int64", "", optional=False))
     schema = RowSchema(tuple(Field(name, kind) for name, kind in columns.items()), (key,))
     refill = replace(shaped(it), subject=replace(it.subject, schema=schema))
     shape = refill.shape()
     assert shape is not None
-    assert shape.changes == ("column b: Array(Int64) -> Nullable(String)",)
+    meaning = "column n: Int64 of int64 io.debezium.time.MicroTime"
+    assert shape.changes == ("column b: Array(Int64) -> Nullable(String)", meaning)
     made = refill.successor.create(shape)
     assert [(c.name, c.type) for c in made.columns if c.name in "ab"] == [
         ("b", "Nullable(String)"),
