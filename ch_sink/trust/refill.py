@@ -189,8 +189,8 @@ def compared(refill: Refill, new: NewTable) -> Moved:
     live, key = refill.subject.table, refill.subject.key
     types = {c.name: c.type for c in live.source_columns}
     columns = tuple(c for c in new.table.source_columns if types.get(c.name) == c.type)
-    now = {c.name: c.type for c in new.table.columns}
-    cast = {name: now[name] for name in key if now[name] != types[name] and not parse_type(now[name]).nullable}
+    was, now = ({c.name: c.type for c in table.columns} for table in (live, new.table))
+    cast = {name: now[name] for name in key if now[name] != was[name] and not parse_type(now[name]).nullable}
     sides = Side(live, key, columns, key_types=cast), Side(new.table, key, columns)
     rows = " UNION ALL ".join(
         f"SELECT {KEY}, {ROW}, {TIMES}, {which} AS side FROM ({side.live()})" for which, side in enumerate(sides)
