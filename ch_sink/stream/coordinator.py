@@ -101,9 +101,9 @@ class Coordinator:
         self._began = time.monotonic()
         ledger, name = self.ports.ledger, self.settings.name
         topic = self.ports.topics.state(self.settings.topic)
-        expect_same_topic(ledger, topic)
         self._errors.expect_few()
         detected = self.ports.table.detect()
+        expect_same_topic(ledger, topic)
         if before is not None and taken_since(name, before, owner := ledger.owner()):
             raise displaced(name, owner)
         policy = self.settings.policy

@@ -118,7 +118,7 @@ class LetterRetry:
         if engine.family is not Family.REPLACING or target.system.version is None or target.layout.kind == "time":
             done.failed.update({letter.offset: _UNORDERED for letter in letters})
             return []
-        loads, former = self._facts(TableRefilled), self.ledger.topic_ids()[:1] != [self.sink.name.topic_id]
+        loads, former = self._facts(TableRefilled), self.ledger.topic_ids()[:1] not in ([], [self.sink.name.topic_id])
         shown = {x.offset for x in letters if former or any(load.shows(x.offset, x.timestamp) for load in loads)}
         done.superseded += sorted(shown)
         filled = max((load.offset for load in loads), default=0)

@@ -100,7 +100,7 @@ def test_a_column_of_the_source_that_the_table_computes_is_named(
     text = SourceType("string")
     number = Field("id", SourceType("int64", optional=False))
     schema = RowSchema((number, Field("v", text), Field("w", text)), () if kind == "append" else (number,))
-    said = [f.detail for f in _columns(config(), it.subject.table, schema) if f.level == "warn"]
+    said = [f.detail for f in _columns(config(), client, it.subject.table, schema) if f.level == "warn"]
     assert said == ["the table computes w (MATERIALIZED or ALIAS): the source's values are not stored"]
     with verified(replace(it.subject, schema=schema), Options(patience=0)) as done:
         report = done.report
