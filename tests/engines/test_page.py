@@ -19,7 +19,7 @@ def engine_of(client: Client) -> str:
     return ".".join(client.server_version.split(".")[:2])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @on_engines("25.8", "26.3", "")
 def test_the_page_says_what_an_engine_does(client: Client, database: str) -> None:
     found = {line: measure(client, database) for line, measure in MEASURES.items() if line not in HEAVY}

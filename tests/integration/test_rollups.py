@@ -88,6 +88,7 @@ def test_readers_see_what_group_by_gives(client: Client, database: str, engine: 
     assert report.equal
 
 
+@pytest.mark.long
 def test_groups_that_differ_are_named_and_filled_by_a_repair(client: Client, database: str) -> None:
     feed = fed(client, database)
     feed.runner.stop()

@@ -147,6 +147,7 @@ def test_spark_submit_and_run_give_the_same(place: Place) -> None:
     assert place.differences("mariadb", stream, table) == []
 
 
+@pytest.mark.long
 def test_a_corrupt_record_among_good_ones_becomes_a_dead_letter(place: Place, spark: SparkSession) -> None:
     stream, table = "mariadb-json_plain", "kc"
     config, topic, records = prepared(place, stream, table)

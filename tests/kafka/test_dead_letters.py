@@ -126,6 +126,7 @@ def test_after_the_table_was_mended_a_retry_makes_it_equal_to_its_source(stream:
     assert stream.rows == {1: 5, 2: 7}
 
 
+@pytest.mark.long
 def test_values_that_were_withheld_are_read_from_kafka_though_nothing_is_masked_now(stream: Stream) -> None:
     letters = f"{stream.place.database}.ch_sink_dead_letters"
     stream.place.client.command(f"ALTER TABLE {letters} UPDATE value = '' WHERE 1", settings={"mutations_sync": 2})
@@ -198,6 +199,7 @@ def test_a_letter_of_an_earlier_epoch_does_not_beat_the_row_of_a_later_one(strea
     assert stream.rows == SOURCE | {9: 8, 5: 1, 1: 6}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", ["replacing"], indirect=True)
 def test_nothing_is_retried_while_a_job_keeps_the_stream_and_dropped_letters_stay_in_the_table(
     stream: Stream, monkeypatch: pytest.MonkeyPatch

@@ -306,7 +306,7 @@ def _address(source: Any, of_postgres: str, of_mysql: str) -> str:
     return f"{scheme}://debezium:debezium@127.0.0.1:{source.port}/{source.database}{options}"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 def test_what_is_wrong_with_a_source_is_said(config: Path, source: Any, database: str) -> None:
     for setting, said in (
         ("source.table=nowhere", "cannot be described"),

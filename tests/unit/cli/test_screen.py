@@ -112,6 +112,7 @@ def in_a_pipe(*words: str) -> list[str]:
     return done.stderr.splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_pipe_gets_lines_and_no_library_s() -> None:
     moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
