@@ -118,7 +118,7 @@ def has_rows(client: Client, table: TargetTable, condition: str = "") -> bool:
 
 
 def may_have_rows(client: Client, table: TargetTable) -> bool:
-    """Whether the table has rows, as far as its user may see: who creates tables need not be allowed to read them."""
+    """Whether the table has rows, or its rows may not be read: a user that creates tables may lack SELECT."""
     try:
         return has_rows(client, table)
     except AccessDenied:

@@ -245,8 +245,9 @@ def _columns(config: Config, client: Client, table: TargetTable, schema: RowSche
     if "MODIFY COLUMN" in remedy:
         remedy = "\n".join((remedy, *refilled(table, key_columns(config, schema, table))))
     unknown = {} if empty else unfilled(table, schema, table_spec(config))
-    if unknown and (config.evolve != "ignore" or table.finds_by_all(key_columns(config, schema, table))):
-        yield from unfilled_finding(table, schema, table_spec(config))
+    alone = table.finds_by_all(key_columns(config, schema, table))
+    if unknown and (config.evolve != "ignore" or alone):
+        yield unfilled_finding(table, unknown, alone=alone)
         lacking = [name for name in lacking if name not in unknown]
     if lacking and config.evolve == "fail":
         yield Finding("fail", "columns", f"the table lacks {', '.join(lacking)} (evolve: fail)", remedy)

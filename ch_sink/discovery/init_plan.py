@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -53,7 +53,7 @@ from ch_sink.table.evolve import (
     unseen_statements,
 )
 from ch_sink.table.model import SOURCE_TIME, Family, TargetTable
-from ch_sink.table.spec import EngineChoice, TableSpec, key_names
+from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.table.views import LIFE
 from ch_sink.types.connect import RowSchema
 
@@ -103,7 +103,8 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         schema = schema_for(seen, existing) or seen.schema
         assert client is not None
         empty = not may_have_rows(client, existing)
-        keep = not empty and existing.finds_by_all(key_columns(config, schema, existing))
+        alone = existing.finds_by_all(key_columns(config, schema, existing))
+        keep = alone and not empty
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
             *existing_statements(existing, schema, spec, keep=keep, empty=empty),
@@ -117,7 +118,8 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         notes += [*_lacking_views(existing), *(_kept(existing, schema, spec) if keep else ())]
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         found += _other_rows(config, client, existing, schema)
-        found += () if empty else unfilled_finding(existing, schema, spec)
+        if not empty and (lacking := unfilled(existing, schema, spec)):
+            found.append(unfilled_finding(existing, lacking, alone=alone))
         return InitPlan(existing.name, tuple(statements), tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
     if keyless and config.start == "latest":
@@ -133,16 +135,15 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     return InitPlan(spec.table, (*statements, *rollups), tuple(notes))
 
 
-def unfilled_finding(table: TargetTable, schema: RowSchema, spec: TableSpec) -> Iterator[Finding]:
-    """New columns whose values in stored rows are not known."""
-    if lacking := unfilled(table, schema, spec):
-        by_hand = "\n".join(f"{text};" for text in adding_by_hand(table, lacking))
-        yield Finding(
-            "fail",
-            "columns",
-            f"the table lacks {', '.join(lacking)}, and events do not state what stored rows have there at the source",
-            f"{by_hand}\n{FILL_COLUMN}." if key_names(schema, spec) else by_hand,
-        )
+def unfilled_finding(table: TargetTable, lacking: Mapping[str, str], *, alone: bool) -> Finding:
+    """New columns, with their types, whose values in stored rows are not known. ``alone``: rows have no key."""
+    by_hand = "\n".join(f"{text};" for text in adding_by_hand(table, lacking))
+    return Finding(
+        "fail",
+        "columns",
+        f"the table lacks {', '.join(lacking)}, and events do not state what stored rows have there at the source",
+        by_hand if alone else f"{by_hand}\n{FILL_COLUMN}.",
+    )
 
 
 def _kept(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> Iterator[str]:

@@ -168,7 +168,7 @@ def progress_findings(
             expect_complete(ledger, admin, Target.of(table, policy), topic.topic_id, len(topic.low))
     except ChSinkError as error:
         yield Finding("fail", "table", str(error), error.hint)
-    yield from _limits(config, client, topic, progress)
+    yield from _limits(config, client, ledger, topic, progress)
     gone = {p: topic.low[p] - offset for p, offset in progress.items() if topic and topic.low.get(p, 0) > offset}
     for partition, count in gone.items():
         yield Finding(
@@ -184,11 +184,13 @@ def _asked_again(config: Config) -> TopicState:
         return offsets.state(config.kafka.topic)
 
 
-def _limits(config: Config, client: Client, topic: TopicState | None, progress: Mapping[int, int]) -> Iterator[Finding]:
-    """An end that the topic has lost, and more dead letters than the file accepts."""
+def _limits(
+    config: Config, client: Client, ledger: Ledger, topic: TopicState | None, progress: Mapping[int, int]
+) -> Iterator[Finding]:
+    """Another topic, an end that the topic has lost, and more dead letters than the file accepts."""
     try:
         if topic is not None:
-            expect_same_topic(ledger_of(config, client), topic)
+            expect_same_topic(ledger, topic)
             expect_end_still(topic, progress, partial(_asked_again, config))
         ErrorWatch(ErrorLimits(config.errors.max), lambda: sum(open_letters(config, client).values())).expect_few()
     except (DataLoss, StreamFailed) as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from ch_sink.errors import ConfigError, DataLoss, StreamFailed
 from ch_sink.model.values import TopicState
 from ch_sink.ports import TableRefilled
+from ch_sink.stream.batch_plan import other_topic
 from ch_sink.stream.coordinator import Coordinator
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import NoGroup, StreamPorts, StreamSettings
@@ -92,11 +93,10 @@ class FrameStream:
 
         ``partitions``: how many the batch shows.
         """
-        topics = self._ports.ledger.topic_ids()
-        if not known.high and topics[:1] not in ([], [known.topic_id]):
+        if not known.high and (other := other_topic(self._ports.ledger, known.topic_id)):
             raise ConfigError(
                 f"stream {self.settings.name!r} belongs to a job or query that reads something else: Kafka's topic "
-                f"{topics[0]}",
+                f"{other}",
                 hint="Name the brokers (kafka.bootstrap.servers) if it is the same topic, or give this stream a name "
                 "and a table of its own.",
             )

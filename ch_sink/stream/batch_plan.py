@@ -217,15 +217,19 @@ class BatchPlanner:
         )
 
 
+def other_topic(ledger: Ledger, topic_id: str) -> str:
+    """The id of the topic that the stream has read last, if that is another one; else empty."""
+    return next((last for last in ledger.topic_ids()[:1] if last != topic_id), "")
+
+
 def expect_same_topic(ledger: Ledger, topic: TopicState) -> None:
     """Raises DataLoss if the topic was recreated since the stream last read it: it may lack changes of the former one.
 
     A snapshot in the new topic does not say which rows were deleted meanwhile.
     """
-    known = ledger.topic_ids()
-    if known and known[0] != topic.topic_id:
+    if other := other_topic(ledger, topic.topic_id):
         raise DataLoss(
-            f"topic {topic.topic} was recreated: its id is {topic.topic_id}, the ledger's is {known[0]}",
+            f"topic {topic.topic} was recreated: its id is {topic.topic_id}, the ledger's is {other}",
             hint="Fill the table again: `ch_sink resync CONFIG --apply`. Without a section source, the connector must "
             "take a snapshot into the new topic first.",
         )

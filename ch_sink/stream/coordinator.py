@@ -26,7 +26,7 @@ from ch_sink.observe.stream import StreamSummary
 from ch_sink.order import State
 from ch_sink.pipeline.barrier import Barrier
 from ch_sink.ports import Claim, FinishedRange, RangeIntent
-from ch_sink.stream.batch_plan import BatchPlanner, OffsetRange, expect_same_topic
+from ch_sink.stream.batch_plan import BatchPlanner, OffsetRange
 from ch_sink.stream.claims import abandon, displaced, expect_same_terms, taken_since, types_of
 from ch_sink.stream.error_limits import ErrorWatch
 from ch_sink.stream.moved_keys import AddedPartitions, RewrittenKeys, expect_one_form
@@ -103,7 +103,7 @@ class Coordinator:
         topic = self.ports.topics.state(self.settings.topic)
         self._errors.expect_few()
         detected = self.ports.table.detect()
-        expect_same_topic(ledger, topic)
+        self._planner.expect_topic(topic)
         if before is not None and taken_since(name, before, owner := ledger.owner()):
             raise displaced(name, owner)
         policy = self.settings.policy

@@ -65,7 +65,7 @@ class States:
             self._partitions = max(t.partitions for t in mine)
         else:
             self._partitions = partitions
-            # If there is anything, the topic was recreated or the ledger was lost: what is read now beats all of it.
+            # If there is anything, another topic was opened, or the ledger lost: what is read now beats all of it.
             others = [state.epoch for state in last] + [t.epoch for t in topics]
             self._epoch = max([*others, self._stored]) + 1
             self._record(on_rows=not others and has_rows())

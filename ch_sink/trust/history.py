@@ -8,7 +8,7 @@ from ch_sink.model.change import Op
 from ch_sink.model.values import TopicState
 from ch_sink.order import State
 from ch_sink.ports import Ledger, TableRefilled, TopicFacts, TruncateFloor
-from ch_sink.stream.batch_plan import expect_end_still
+from ch_sink.stream.batch_plan import expect_end_still, other_topic
 from ch_sink.stream.tasks import RangeTask
 from ch_sink.trust.differences import Differences
 from ch_sink.trust.fold import Fold
@@ -148,7 +148,7 @@ def expect_whole(subject: Subject, topic: TopicState) -> None:
         raise StreamFailed(f"topic {topic.topic} no longer holds its first records", hint=hint)
     name = subject.table.qualified
     lacks = ""
-    if subject.ledger.topic_ids()[:1] not in ([], [topic.topic_id]):
+    if other_topic(subject.ledger, topic.topic_id):
         lacks = f"topic {topic.topic} was recreated and does not begin with a snapshot: it may lack rows of {name}"
     elif began_on_rows(subject.ledger, topic):
         lacks = (

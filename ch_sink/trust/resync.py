@@ -199,9 +199,9 @@ def _filled(new: NewTable, way: Way, say: Say) -> tuple[int, dict[int, TableRefi
     topic, known = way.topic, way.known
     if way.against == "topic":
         ledger = new.refill.subject.ledger
-        facts: tuple[Fact, ...] = (known,) if known is not None else base_of(ledger, topic)
+        facts: list[Fact] = [known] if known is not None else []
         if known is None:
-            facts = (*facts, *floors_of(ledger, topic, new.fold.truncates))
+            facts += [*base_of(ledger, topic), *floors_of(ledger, topic, new.fold.truncates)]
         new.fold.begin(topic.low, facts=facts)
         run = new_run()
         return 0, {p: TableRefilled(topic.topic_id, p, 0, run=run) for p in topic.low}

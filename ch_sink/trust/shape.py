@@ -242,14 +242,15 @@ def _retyped(subject: Subject, choice: EngineChoice, spec: TableSpec) -> dict[st
         if plan.system or column is None or not column.insertable or source is None:
             continue
         changed = outgrown(free, column, source)
-        # An array cannot be made nullable, and under evolve: ignore a null is its default.
-        kept = changed is None or (changed.change == "null" and changed.clickhouse_type is None)
-        if changed is not None and not kept and (changed.retyped or not ignored):
-            kind = changed.clickhouse_type or plan.type
-            if SourceType.from_comment(column.comment) is not None:
-                out[plan.name] = replace(column, type=kind, comment=restated(column, stated))
-            else:
-                out[plan.name] = replace(column, type=kind, note=stated.removeprefix("debezium: "))
+        if changed is None or (ignored and not changed.retyped):
+            continue
+        if changed.change == "null" and changed.clickhouse_type is None:
+            continue  # an array cannot be made nullable
+        column = replace(column, type=changed.clickhouse_type or plan.type)
+        if SourceType.from_comment(column.comment) is not None:
+            out[plan.name] = replace(column, comment=restated(column, stated))
+        else:
+            out[plan.name] = replace(column, note=stated.removeprefix("debezium: "))
     return out
 
 

@@ -25,6 +25,7 @@ from ch_sink.pipeline.partition_sink import PartitionSink
 from ch_sink.pipeline.plan import in_given_order
 from ch_sink.ports import Claim, DeadLetter, Ledger, RowsEdited, StoredLetter, TableRefilled
 from ch_sink.sources import source_for
+from ch_sink.stream.batch_plan import other_topic
 from ch_sink.stream.claims import expect_same_terms
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.ports import StreamPorts
@@ -118,7 +119,7 @@ class LetterRetry:
         if engine.family is not Family.REPLACING or target.system.version is None or target.layout.kind == "time":
             done.failed.update({letter.offset: _UNORDERED for letter in letters})
             return []
-        loads, former = self._facts(TableRefilled), self.ledger.topic_ids()[:1] not in ([], [self.sink.name.topic_id])
+        loads, former = self._facts(TableRefilled), other_topic(self.ledger, self.sink.name.topic_id)
         shown = {x.offset for x in letters if former or any(load.shows(x.offset, x.timestamp) for load in loads)}
         done.superseded += sorted(shown)
         filled = max((load.offset for load in loads), default=0)
