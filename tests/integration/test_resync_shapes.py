@@ -2,10 +2,8 @@
 
 import os
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -20,15 +18,13 @@ from ch_sink.table.spec import EngineChoice, TableSpec
 from ch_sink.trust.refill import Refill
 from ch_sink.trust.resync import resynced
 from ch_sink.trust.shape import Wanted
-from ch_sink.trust.successor import SUFFIX, Successor, _engine
+from ch_sink.trust.successor import Successor
 from ch_sink.trust.swap import Exchange
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.choose import some
-from tests.support.endpoint import settings_for
 from tests.support.hand import OWN, WINDOW, delete, insert, row, update
 from tests.support.hand_commands import Hand, hand, made, with_policy
-from tests.support.hand_steps import EVENTS, Rows, comment_of, killed, left_tables, position
-from tests.support.rights import Limited
+from tests.support.hand_steps import EVENTS, FIRST, Rows, begun, comment_of, killed, left_tables, position, shaped
 
 pytestmark = pytest.mark.integration
 
@@ -39,7 +35,6 @@ KINDS = {
     "versioned": EngineChoice.VERSIONED_COLLAPSING,
     "append": EngineChoice.APPEND,
 }
-FIRST = [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 LATER = [*EVENTS, update(row(1, "a"), row(1, "aa"), 150), delete(row(2, "b"), 160)]
 LAST = [(1, "aa"), (3, "c"), (4, "d"), (5, "e")]
 STEPS: dict[str, type | None] = {
@@ -54,20 +49,6 @@ STEPS: dict[str, type | None] = {
     "dropped": Successor,
 }
 """Of a change of shape, in their order, and whose method it is; None for the ledger."""
-
-
-def shaped(it: Hand, **choices: Any) -> Refill:
-    """The stream, with a file that states these things."""
-    spec = TableSpec(it.database, "t", **choices)
-    return replace(it.refill, wanted=Wanted(spec, frozenset(choices)))
-
-
-def begun(client: Client, database: str, engine: str, **policy: Any) -> Hand:
-    """The stream has applied four of the topic's changes, which are all that the source has."""
-    it = hand(client, database, engine, EVENTS[:4], **policy)
-    it.read((0, 4))
-    it.source = Rows(FIRST, position(131))
-    return it
 
 
 def goes_on(it: Hand) -> None:
@@ -207,81 +188,6 @@ def test_columns_that_the_file_names_otherwise_come_and_go(client: Client, datab
     it.read_all()
     shown = client.rows(f"SELECT * FROM {database}.t_current ORDER BY id")
     assert shown == [{"id": i, "place": "eu", "w": v} for i, v in LAST]
-
-
-def test_a_column_that_was_dropped_is_made_for_the_present_type(client: Client, database: str) -> None:
-    it = begun(client, database, "collapsing")
-    client.command(f"ALTER TABLE {database}.t DROP COLUMN v")
-    it.source = Rows([(1, "7"), (2, "8")], position(131), types={"id": "bigint", "v": "bigint"})
-    fields = (Field("v", SourceType("int64", "", optional=True)),)
-    schema = RowSchema(fields, (Field("id", SourceType("int64", "")),))
-    refill = shaped(it)
-    done = resynced(replace(refill, subject=replace(refill.subject, schema=schema)), apply=True)
-    assert done.shape == ("columns added: v",)
-    assert client.rows(f"SELECT id, v FROM {database}.t_current ORDER BY id") == [{"id": 1, "v": 7}, {"id": 2, "v": 8}]
-
-
-@pytest.mark.parametrize("engine", some([(e,) for e in KINDS if e != "append"], [("collapsing",)]))
-def test_columns_get_the_present_type_of_the_source(client: Client, database: str, engine: str) -> None:
-    """Also one of ORDER BY, which no ALTER can change."""
-    it = begun(client, database, engine)
-    client.command(f"""ALTER TABLE {database}.t COMMENT COLUMN id 'mine debezium: int64 {{"optional":false}}'""")
-    it.source = Rows([("1", "a"), ("x", "b"), ("3", "d")], position(131), types={"id": "varchar", "v": "varchar"})
-    schema = RowSchema((Field("v", SourceType("string")),), (Field("id", SourceType("string", "", optional=False)),))
-    refill = shaped(it)
-    refill = replace(refill, subject=replace(refill.subject, schema=schema))
-    it.states.beat({it.feed.name: Alive("other", socket.gethostname(), os.getpid(), born(os.getpid()))})
-    with pytest.raises(StreamFailed, match="a job runs"):
-        resynced(refill, apply=False)
-    it.states.beats.clear()
-    done = resynced(refill, apply=True)
-    assert (done.shape, str(done.moved)) == (("column id: Int64 -> String",), "2 rows gone, 1 new, 1 with other values")
-    shown = client.rows(f"SELECT id, v FROM {database}.t_current ORDER BY id")
-    assert shown == [{"id": "1", "v": "a"}, {"id": "3", "v": "d"}, {"id": "x", "v": "b"}]
-    columns = detect(client, database, "t", policy_of()).columns
-    assert [c.comment.partition(" {")[0] for c in columns if c.comment] == ["mine debezium: string"]
-
-
-def test_an_array_is_remade_for_another_type_and_stays_one_that_cannot_be_null(client: Client, database: str) -> None:
-    """The server converts neither. A column may also keep its type, and mean another one of the source."""
-    it = begun(client, database, "replacing")
-    items = SourceType("array", "", optional=False, items=SourceType("int64", ""))
-    for name in ("a", "b"):
-        column = f"{name} Array(Int64) DEFAULT [7] COMMENT '{items.to_comment()}'"
-        client.command(f"ALTER TABLE {database}.t ADD COLUMN {column} AFTER id")
-    time = SourceType("int64", "io.debezium.time.MicroTime", optional=False)
-    client.command(f"ALTER TABLE {database}.t ADD COLUMN n Int64 COMMENT '{replace(time, name='').to_comment()}'")
-    columns = {"v": SourceType("string"), "a": replace(items, optional=True), "b": SourceType("string", ""), "n": time}
-    key = Field("id", SourceType("int64", "", optional=False))
-    schema = RowSchema(tuple(Field(name, kind) for name, kind in columns.items()), (key,))
-    refill = replace(shaped(it), subject=replace(it.subject, schema=schema))
-    shape = refill.shape()
-    assert shape is not None
-    meaning = "column n: Int64 of int64 io.debezium.time.MicroTime"
-    assert shape.changes == ("column b: Array(Int64) -> Nullable(String)", meaning)
-    made = refill.successor.create(shape)
-    assert [(c.name, c.type) for c in made.columns if c.name in "ab"] == [
-        ("b", "Nullable(String)"),
-        ("a", "Array(Int64)"),
-    ]
-    refill.successor.drop()
-
-
-def test_a_topic_does_not_fill_a_new_column_whose_value_in_earlier_rows_it_does_not_state(
-    client: Client, database: str
-) -> None:
-    it = begun(client, database, "replacing")
-    fields = (Field("v", SourceType("string")), Field("n", SourceType("int32", optional=False)))
-    refill = shaped(it)
-    schema = RowSchema(fields, (Field("id", SourceType("int64", optional=False)),))
-    refill = replace(refill, subject=replace(refill.subject, schema=schema))
-    with pytest.raises(StreamFailed, match="in the new column 'n' that were there before it") as caught:
-        resynced(refill, apply=False, against="topic")
-    assert "ADD COLUMN `n` Int32 DEFAULT …; or use --against source" in str(caught.value.hint)
-    client.command(f"ALTER TABLE {database}.t ADD COLUMN n Int32 DEFAULT 5 AFTER v")
-    refill = replace(shaped(it), subject=replace(it.subject, schema=schema))
-    resynced(refill, apply=True, against="topic")
-    assert client.rows(f"SELECT DISTINCT n FROM {database}.t FINAL") == [{"n": 5}]
 
 
 def test_a_table_may_lose_its_partitions(client: Client, database: str) -> None:
@@ -432,89 +338,3 @@ def test_another_table_counts_the_changes_that_it_lacks(client: Client, database
     client.command(f"CREATE TABLE {database}.other AS {database}.t")
     done = resynced(it.refill, apply=True, against="topic", into="other")
     assert (done.rows, done.lacking) == (len(EVENTS), 1)
-
-
-COLUMNS = "(id Int64, n Int32, _version UInt128, _is_deleted UInt8)"
-ENGINE = "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
-
-
-@pytest.fixture(params=["Atomic", "Ordinary"])
-def kind_and_place(request: pytest.FixtureRequest, client: Client) -> Iterator[tuple[str, str]]:
-    """A database whose tables have an id, and one that can only rename them."""
-    name = f"placed_{request.param.lower()}"
-    client.command(
-        f"CREATE DATABASE {name} ENGINE = {request.param}", settings={"allow_deprecated_database_ordinary": 1}
-    )
-    yield request.param, name
-    client.command(f"DROP DATABASE {name}")
-
-
-def test_it_takes_the_place_of_the_table_under_its_view(client: Client, kind_and_place: tuple[str, str]) -> None:
-    kind, place = kind_and_place
-    client.command(f"CREATE TABLE {place}.t {COLUMNS} {ENGINE}")
-    client.command(f"CREATE VIEW {place}.t_current AS SELECT id, n FROM {place}.t FINAL WHERE NOT _is_deleted")
-    client.command(f"INSERT INTO {place}.t VALUES (1, 10, 1, 0)")
-    successor = Successor(client, detect(client, place, "t", policy_of()), policy_of())
-    made, said = successor.create(), list[str]()
-    client.command(f"INSERT INTO {made.qualified} VALUES (2, 20, 1, 0)")
-    successor.take_place(said.append)
-    assert any("renaming" in line for line in said) == (kind == "Ordinary")
-    assert client.rows(f"SELECT id, n FROM {place}.t_current") == [{"id": 2, "n": 20}]
-    assert client.rows(f"SELECT id FROM {successor.qualified}") == [{"id": 1}]
-    successor.dropped(said.append)
-    tables = client.rows(f"SELECT name FROM system.tables WHERE database = '{place}' ORDER BY name")
-    assert [row["name"] for row in tables] == ["t", "t_current"]
-    client.command(f"INSERT INTO {place}.t VALUES (3, 30, 1, 0)")
-    assert detect(client, place, "t", policy_of()).engine == successor.target.engine
-
-
-@pytest.mark.parametrize(
-    ("full", "kept"),
-    [
-        ("ReplicatedReplacingMergeTree('/tables/{shard}/t', '{replica}', v, d) ORDER BY id", False),
-        ("ReplicatedReplacingMergeTree('/tables/{uuid}/{shard}', '{replica}', v, d) ORDER BY id", True),
-        ("ReplicatedReplacingMergeTree(v, d) ORDER BY id", True),
-        ("ReplacingMergeTree(v, d) ORDER BY id", True),
-    ],
-)
-def test_a_replicated_one_gets_a_path_of_its_own(full: str, kept: bool) -> None:
-    engine = full.partition("(")[0]
-    found = {_engine(engine, full) for _ in range(3)}
-    assert found == {full} if kept else len(found) == 3
-    for text in found:
-        assert text.startswith(full.partition("'")[0])
-        assert text.endswith(full.rpartition("'")[2])
-        assert kept or "'/tables/{shard}/t_" in text
-
-
-def test_what_a_killed_run_left_is_named_and_dropped(client: Client, database: str) -> None:
-    client.command(f"CREATE TABLE {database}.t {COLUMNS} {ENGINE}")
-    client.command(f"""CREATE TABLE {database}.t{SUFFIX} {COLUMNS} {ENGINE} COMMENT 'ch_sink fills this table: {{}}'""")
-    said = list[str]()
-    Successor(client, detect(client, database, "t", policy_of()), policy_of()).clear(said.append)
-    assert said == [f"dropping `{database}`.`t{SUFFIX}`, which an earlier run left"]
-    assert client.rows(f"SHOW TABLES FROM {database}") == [{"name": "t"}]
-
-
-@pytest.mark.long
-def test_a_table_is_not_replaced_if_it_feeds_a_view_that_the_user_may_not_see(tmp_path: Path) -> None:
-    limited = Limited(tmp_path)
-    limited.clickhouse.start()
-    client = Client(settings_for(limited.clickhouse.url))
-    for sql in (
-        "CREATE DATABASE shop",
-        "CREATE DATABASE reports",
-        f"CREATE TABLE shop.t {COLUMNS} {ENGINE}",
-        "CREATE TABLE reports.sums (n Int64) ENGINE = MergeTree ORDER BY ()",
-        "CREATE MATERIALIZED VIEW reports.adding TO reports.sums AS SELECT sum(n) AS n FROM shop.t",
-    ):
-        client.command(sql)
-    client.close()
-    limited.restart(["GRANT CREATE TABLE, DROP TABLE, SELECT, INSERT, ALTER TABLE ON shop.*", "GRANT READ ON FILE"])
-    client = Client(settings_for(limited.clickhouse.url))
-    try:
-        with pytest.raises(StreamFailed, match=r"feeds the materialized view reports\.adding"):
-            Successor(client, detect(client, "shop", "t", policy_of()), policy_of()).expect_possible()
-    finally:
-        client.close()
-        limited.clickhouse.stop()

@@ -13,16 +13,22 @@ from ch_sink.memory.ledger import MemoryLedger
 from ch_sink.model.policy import policy_of
 from ch_sink.stream.partition_states import States
 from ch_sink.stream.tasks import ReleaseTask
+from ch_sink.table.spec import TableSpec
 from ch_sink.table.views import view_of
+from ch_sink.trust.refill import Refill
 from ch_sink.trust.repair import repaired
+from ch_sink.trust.shape import Wanted
 from ch_sink.trust.subject import Options
 from ch_sink.trust.successor import Successor
 from ch_sink.wiring.letters import LetterRetry, Retried
 from tests.support.hand import APPEND, OWN, Event, insert
-from tests.support.hand_commands import TIMED, Hand, made
+from tests.support.hand_commands import TIMED, Hand, hand, made
 
 LACKS = "lacks rows that the stream has stored"
 EVENTS = [insert(1, "a", 100), insert(2, "b", 110), insert(3, "c", 120), insert(4, "d", 130), insert(5, "e", 140)]
+
+FIRST = [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+"""The rows after the first four."""
 
 
 @dataclass
@@ -202,3 +208,17 @@ def retried(it: Hand, partition: int = 0, *, only: int | None = None) -> Retried
         return done
     finally:
         feed.book.release()
+
+
+def shaped(it: Hand, **choices: Any) -> Refill:
+    """The stream, with a file that states these things."""
+    spec = TableSpec(it.database, "t", **choices)
+    return replace(it.refill, wanted=Wanted(spec, frozenset(choices)))
+
+
+def begun(client: Client, database: str, engine: str, **policy: Any) -> Hand:
+    """The stream has applied four of the topic's changes, which are all that the source has."""
+    it = hand(client, database, engine, EVENTS[:4], **policy)
+    it.read((0, 4))
+    it.source = Rows(FIRST, position(131))
+    return it
