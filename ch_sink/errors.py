@@ -38,7 +38,7 @@ REFILL = (
     "Fill the table again with `ch_sink resync CONFIG --apply`, or empty it and take a new snapshot: a snapshot "
     "alone leaves the rows whose deletes were lost"
 )
-"""How a table becomes equal again after records were lost."""
+"""The step that makes a table equal again after records were lost."""
 READ_AGAIN = "Retention removed records while the topic was read: run the command again."
 """The next step where a command, and not the stream, misses records."""
 

@@ -1,4 +1,4 @@
-"""What ``verify``, ``repair`` and ``resync`` share: options, comparisons, and tables in turn.
+"""Shared by ``verify``, ``repair`` and ``resync``: options, comparisons, and tables in turn.
 
 A stream that fails does not hold up the others.
 """

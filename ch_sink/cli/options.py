@@ -43,7 +43,7 @@ class Command(TyperCommand):
     """A command whose help shows arguments without braces and Python types: the words beside them say what they are."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """What the usage line names."""
+        """The words of the usage line."""
         return [piece.translate(_NO_BRACES) for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -72,7 +72,7 @@ class Output:
             self._err.print(Text(text))
 
     def doing(self, text: str) -> None:
-        """What a long command is doing: every step on a terminal, with a bar if it is a `Step`; a line each ten
+        """Report the step of a long command: every one on a terminal, with a bar if it is a `Step`; a line each ten
         seconds elsewhere.
         """
         if self.interactive:

@@ -1,4 +1,4 @@
-"""What the page of a running job shows: `status` with the job's own figures, dead letters, and their retry."""
+"""Content of a running job's page: `status` with the job's own figures, dead letters, and their retry."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""What `ch_sink run` shows while it runs: one table that redraws on a terminal, a line a minute elsewhere."""
+"""The progress display of `ch_sink run`: one table that redraws on a terminal, a line a minute elsewhere."""
 
 import logging
 import os
@@ -39,7 +39,7 @@ Look = Callable[[], JobView]
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What the user wants to see."""
+    """The user's choices for the log."""
 
     verbose: bool = False
     quiet: bool = False

@@ -169,7 +169,7 @@ class Client:
         return not has_quorum(dict(self.settings.settings)) and self.is_replicated(table.database, table.name)
 
     def _answer(self, act: Callable[[], T], again: bool = True, retry: Retry | None = None) -> T:
-        """What ``act`` returns; it is repeated after a failure, and until the server answers that this client wants."""
+        """The result of ``act``, repeated after a failure and until the server answers that this client wants."""
         server = self.settings.server
 
         def once() -> T:

@@ -157,7 +157,7 @@ class ClickHouseLedger(OwnedLedger, ClickHouseTaskLedger):
         self._batch = 0
         self._reached: dict[tuple[str, int], int] | None = None
         self.last: tuple[object, ...] | None = None
-        """Where the last intent or result is that was written under the claim."""
+        """The place of the last intent or result that was written under the claim."""
 
     def claim(self, run_id: str, terms: Terms | None = None) -> Claim:
         self.last = None

@@ -186,7 +186,7 @@ def summary_of(r: Mapping[str, Any]) -> RangeSummary:
 
 
 def _figures_of(r: Mapping[str, Any], top: int = 0) -> dict[str, Any]:
-    """What results and summaries have in common."""
+    """The figures that results and summaries have in common."""
     return {name: r[name] for name in ("topic", "topic_id", "partition", "state")} | {
         "start": r["start_offset"],
         "end": r["end_offset"],

@@ -139,7 +139,7 @@ class LedgerTable:
 
 
 class OwnedLedger(LedgerTable):
-    """Who owns the stream, and the facts that its owner records."""
+    """The owner of the stream, and the facts that its owner records."""
 
     _claim: Claim | None = None
 

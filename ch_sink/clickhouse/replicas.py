@@ -1,4 +1,4 @@
-"""Which server's answer counts where a URL leads to several: the one place that decides it.
+"""The choice of the server whose answer counts where a URL leads to several: the one place that decides it.
 
 A read of a replicated table has to see every earlier write, although a balancer may send each request elsewhere.
 ``select_sequential_consistency`` promises that only for writes with a quorum. Without one, a replica is asked to fetch
@@ -65,7 +65,7 @@ class Replicas:
     """Close the connections: a balancer may lead the next one elsewhere."""
 
     def read(self, ask: Callable[[Settings], T], of: Stored | None) -> T:
-        """What ``ask`` returns, which sees all earlier writes to the table. ``ask`` takes further settings.
+        """The result of ``ask``, which sees all earlier writes to the table. ``ask`` takes further settings.
 
         Raises as `current` does.
         """
@@ -92,7 +92,7 @@ class Replicas:
         self.carry_out(_qualified(of), guarded)
 
     def current(self, table: str, read: Callable[[], T]) -> T:
-        """What ``read`` returns, answered by a server that had all parts of the table when this call began.
+        """The result of ``read``, answered by a server that had all parts of the table when this call began.
 
         Raises:
             ClickHouseUnavailable: each answer came from another server.
@@ -121,7 +121,7 @@ class Replicas:
         raise _scattered(table)
 
     def only(self, server: str, act: Callable[[], T], *, again: bool) -> T:
-        """What ``act`` returns, answered by this server.
+        """The result of ``act``, answered by this server.
 
         Args:
             again: ``act`` may be repeated, whatever it did on another server.

@@ -51,7 +51,7 @@ SELECT version() AS version, serverTimezone() AS zone, (
     SELECT arraySort(groupArray((name, value))) FROM system.settings
     WHERE changed AND name NOT IN ('database', 'log_comment') AND NOT match(name, '^(max|min|http|send|log|query)_')
 ) AS settings"""
-"""What may decide an expression's value besides the row."""
+"""Everything besides the row that may change an expression's value."""
 _CREATED = """\
 SELECT create_table_query AS created FROM system.tables WHERE database = {database:String} AND name = {table:String}"""
 

@@ -200,7 +200,7 @@ class _Open:
 
 
 def _each(families: Sequence[str], attempt: Callable[[Sequence[str]], list[Changed]]) -> list[Changed]:
-    """What an attempt finds; if the server refuses all of the types together, what it finds of each alone."""
+    """The changes that an attempt finds; if the server refuses the types together, each is tried alone."""
     try:
         return list({one.family: one for one in attempt(families)}.values())
     except AccessDenied:
@@ -226,7 +226,7 @@ def _rows(families: Sequence[str]) -> pa.Table:
 
 
 def _compared(families: Sequence[str], found: dict[str, tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> Iterator[Changed]:
-    """Which types came back as something else, as values or as text."""
+    """The types that came back as something else, as values or as text."""
     for name in families:
         sample = _SAMPLES[name]
         none, no_text = _EMPTY.get(name, (None, None))

@@ -40,7 +40,7 @@ _DEFINITIONS = {
     "apply_to_except)))) AS definition FROM system.row_policies WHERE database = {database:String} "
     "AND table = {table:String} HAVING count() > 0",
 }
-"""What statements of ``init`` can change of an object's definition; no row if it does not exist."""
+"""The parts of an object's definition that statements of ``init`` can change; no row if it does not exist."""
 
 
 def run_statement(client: Client, statement: Statement) -> Outcome:
@@ -257,7 +257,7 @@ class ClickHouseTableAdmin:
 
 
 def unfitting_view(client: Client, table: TargetTable, filled: Collection[str]) -> str:
-    """Which of the product's views lacks one of these columns, or shows it as another type, and how; empty if none."""
+    """The product's view that lacks one of these columns, or shows it as another type, and how; empty if none."""
     columns = [column for column in table.shown_columns if column.name in filled]
     shown = shown_views(client, table.database, [table.name + end for end in (CURRENT, *MOMENTS)])
     found = ((name, differs(view, columns)) for name, view in shown.items() if view.kept)
@@ -265,7 +265,7 @@ def unfitting_view(client: Client, table: TargetTable, filled: Collection[str]) 
 
 
 def shown_views(client: Client, database: str, names: Sequence[str]) -> dict[str, Shown]:
-    """What exists under these names of a database. Raises ClickHouseError."""
+    """The objects that exist under these names of a database. Raises ClickHouseError."""
     found = client.rows(
         "SELECT name, engine, comment, (SELECT groupArray((table, name, type)) FROM system.columns "
         "WHERE database = {database:String} AND table IN {names:Array(String)}) AS columns "

@@ -1,4 +1,4 @@
-"""What changes of keys leave behind in ClickHouse: handed-over values, and records that wait for them.
+"""Traces of key changes in ClickHouse: handed-over values, and records that wait for them.
 
 The tables are those of ``sql/handover.sql`` and ``sql/pending.sql``, each for every stream. A row that is handed over
 is stored as an Arrow IPC stream in a String column: all types stay exact, and altering the target does not affect it.

@@ -49,7 +49,7 @@ PINNED: dict[str, str | int] = {
 
 
 class _Options(TypedDict):
-    """How a block is inserted, fenced or not."""
+    """The way to insert a block, fenced or not."""
 
     settings: Mapping[str, str | int]
     doing: str

@@ -28,7 +28,7 @@ class Expansion:
     refused: dict[str, ChSinkError] = field(default_factory=dict)
     """Topics that cannot be streams of this job, with the reason."""
     notes: tuple[str, ...] = ()
-    """What the user should know: patterns and exceptions that match nothing."""
+    """Notes for the user: patterns and exceptions that match nothing."""
     ran_before: bool = False
     """Some of the streams have read something, in this job or an earlier one. Only known if topics are refused."""
 

@@ -33,7 +33,7 @@ class Variant:
     """None: every topic."""
     skip: bool = False
     place: str = ""
-    """Where the exception begins, as "line 14"."""
+    """The place of the exception, as "line 14"."""
 
     @property
     def named_templates(self) -> dict[KeyPath, str]:

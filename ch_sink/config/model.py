@@ -204,12 +204,12 @@ class Config(Section):
     flattened: FlattenedSection = FlattenedSection()
 
     start: Literal["ledger", "earliest", "latest"] = "ledger"
-    """Where a stream begins of whose topic the ledger knows nothing; ``ledger`` means the earliest offset."""
+    """The place where a stream begins whose topic is new to the ledger; ``ledger`` means the earliest offset."""
     on_data_loss: Literal["fail", "continue"] = "fail"
     """Offsets that were dropped before they were read: stop, or continue at the earliest and count the gap."""
 
     purge_after: Annotated[Seconds, Field(ge=3600)] | None = None
-    """How old a deleted row must be before the job, or `ch_sink purge`, removes it from the disk; None: never."""
+    """The age of a deleted row at which the job, or `ch_sink purge`, removes it from the disk; None: never."""
 
     max_offsets_per_trigger: int | None = Field(default=1_000_000, ge=1)
     trigger_interval: Seconds = Field(default=1.0, ge=0)

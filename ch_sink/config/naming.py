@@ -8,7 +8,7 @@ from ch_sink.errors import ConfigError
 from ch_sink.model.values import SourceTable
 
 FIELDS = ("database", "schema", "table", "topic", "topic[1]")
-"""What a template may hold; any part of the topic's name can be taken by its number."""
+"""The placeholders of a template; any part of the topic's name can be taken by its number."""
 
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _PART = re.compile(r"topic\[(-?\d+)\]")

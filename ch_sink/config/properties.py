@@ -111,7 +111,7 @@ _ADVICE = {
 
 
 def advice(name: str) -> str | None:
-    """Why a property is refused, None if it is simply unknown."""
+    """Why a property is refused; None if it is simply unknown."""
     if name in OWNED:
         return "is set by the sink, which follows its ledger and never skips a missing offset"
     return _ADVICE.get(name)

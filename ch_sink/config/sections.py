@@ -171,7 +171,7 @@ def user_from_url(given: Any) -> Any:
 
 
 class KafkaSection(Section):
-    """Where the change events come from. All other keys are librdkafka properties, which are passed on."""
+    """The source of the change events. All other keys are librdkafka properties, which are passed on."""
 
     topic: Name
     properties: dict[str, Property] = Field(default_factory=dict)
@@ -349,20 +349,20 @@ class ErrorsSection(Section):
 
 
 class VersionSection(Section):
-    """How row versions are computed."""
+    """The computation of row versions."""
 
     strategy: Literal["auto", "source_position", "kafka_offset", "source_time"] = "auto"
 
 
 class DocumentSection(Section):
-    """How documents become columns (MongoDB)."""
+    """The mapping of documents to columns (MongoDB)."""
 
     column: str = "document"
     """The column that receives the whole document, if the table has it; empty for none."""
     columns: dict[str, Name] = Field(default_factory=dict)
     """Column → dotted path of its value; other columns receive the top-level field of the same name."""
     keys: Literal["plain", "typed"] = "plain"
-    """What a text column holds of ``_id``. ``plain``: its bare text; ``typed``: JSON, with quotes around strings."""
+    """The form of ``_id`` in a text column. ``plain``: its bare text; ``typed``: JSON, with quotes around strings."""
 
 
 class TablesSection(Section):

@@ -144,7 +144,7 @@ def _walk(node: yaml.MappingNode, above: KeyPath, tree: Tree) -> None:
 
 
 def _syntax(path: Path, error: yaml.YAMLError) -> str:
-    """Where and why, without the line itself: it may contain a secret."""
+    """Place and reason, without the line itself: it may contain a secret."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or "not readable as YAML"
     return f"{path} line {mark.line + 1}: {problem}" if mark else f"{path}: {problem}"

@@ -146,7 +146,7 @@ class Decoder:
         return self._keys(profile).values(keys)
 
     def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
-        """How Kafka keys are written: see `ch_sink.decode.key_layouts.key_forms`."""
+        """The forms of Kafka keys: see `ch_sink.decode.key_layouts.key_forms`."""
         ignored = {*self._policy.keys.ignored} - ({ROUTED_TABLE} if self._policy.events.of_one_table else set())
         return key_forms(keys, self._key_envelopes, ignored)
 
@@ -277,7 +277,7 @@ def _at(values: Values, index: Sequence[int]) -> Any:
 
 
 def _halves(records: Records) -> npt.NDArray[np.uint8]:
-    """Which half of a key change each record is, by the presence of headers (their content is not strict JSON)."""
+    """The half of a key change that each record is, by the presence of headers (their content is not strict JSON)."""
     half = np.zeros(len(records), dtype=np.uint8)
     if records.headers is None:
         return half

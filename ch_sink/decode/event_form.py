@@ -1,4 +1,4 @@
-"""What a record is: a change-event envelope, a flattened row, or one of the kinds that change no row."""
+"""The form of a record: a change-event envelope, a flattened row, or one of the kinds that change no row."""
 
 from collections.abc import Collection
 from enum import Enum

@@ -1,4 +1,4 @@
-"""How the keys of one form become columns: structs or primitives, in JSON with or without schema, or in Avro.
+"""Decoding of keys of one form to columns: structs or primitives, in JSON with or without schema, or in Avro.
 
 Kafka picks a record's partition by the bytes of its key, not by what they mean: `key_forms` tells the forms apart.
 """
@@ -42,7 +42,7 @@ _struct = msgspec.json.Decoder(Image).decode
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How JSON keys of one form are decoded."""
+    """The decoding of JSON keys of one form."""
 
     decode: Callable[[bytes], Any]
     columns: tuple[ColumnReader, ...]
@@ -222,7 +222,7 @@ def _field(column: ColumnReader, rows: list[Image]) -> list[Any]:
 
 
 def _scanned(layout: _Layout, payloads: list[bytes]) -> NamedColumns | None:
-    """What the compiled scanner reads; None if it does not, or the keys have to be decoded for another reason."""
+    """The keys' columns from the compiled scanner; None if the keys have to be decoded otherwise."""
     if layout.programs is None:
         return None
 

@@ -74,7 +74,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What all batches of a decoder share: the image's columns and whether before images are decoded."""
+    """Shared by all batches of a decoder: the image's columns and whether before images are decoded."""
 
     columns: tuple[Column, ...]
     before: bool
@@ -321,7 +321,7 @@ class Found:
 Attempt = Callable[[Records, Sequence[int]], Found]
 """Decodes the records at these places together. Raises Fault, or anything `of_record`, if one of them is bad."""
 _shown: set[str] = set()
-"""Where unexpected exceptions came from that are in the log already."""
+"""Places of unexpected exceptions that are in the log already."""
 
 
 def of_record(error: Exception) -> bool:
@@ -330,7 +330,7 @@ def of_record(error: Exception) -> bool:
 
 
 def unless_bad(default: D, function: Callable[[], D]) -> D:
-    """What a function gives; ``default`` if what it raises is about the record."""
+    """The function's result; ``default`` if it raises an error about the record."""
     try:
         return function()
     except Exception as error:

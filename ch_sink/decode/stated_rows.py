@@ -208,7 +208,7 @@ class RowDecoder:
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Type of each column in Spark."""
     values: ValuePolicy = field(default_factory=ValuePolicy)
-    """What happens to values that their columns cannot hold."""
+    """Policy for values that their columns cannot hold."""
 
     def learn(
         self, records: Records, profile: TopicProfile | None = None, history: History | None = None

@@ -1,1 +1,1 @@
-"""What a topic looks like and whether a stream can run: used by ``init`` and ``check``."""
+"""Inspection of a topic, and the preconditions of its stream: used by ``init`` and ``check``."""

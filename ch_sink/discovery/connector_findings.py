@@ -1,4 +1,4 @@
-"""What ``check`` reports about the connector, its converter and its events, and which topics cannot be replicated."""
+"""Findings of ``check`` about the connector, its converter and its events, and which topics cannot be replicated."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ class Obstacle:
     """Why a topic cannot be served, and the next step."""
 
     title: str
-    """What the finding is about: key, source, outbox, partitions."""
+    """Subject of the finding: key, source, outbox, partitions."""
     reason: str
     remedy: str
 
@@ -157,7 +157,7 @@ _ZONED = "io.debezium.time.ZonedTimestamp"
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What sampled events show of what connector and converter change."""
+    """Signs in sampled events that the connector or the converter alters values."""
 
     old_keys: tuple[str, ...] = ()
     """Columns of the key with times before 1582-10-15, which PostgreSQL's connector changes in snapshots."""
@@ -172,7 +172,7 @@ class Marks:
 def marks_of(
     parts: Sequence[Records], schema: RowSchema, connector: str, policy: Policy, registry: SchemaRegistry | None
 ) -> Marks:
-    """What the events of a topic show. Raises RegistryError."""
+    """The signs in a topic's events. Raises RegistryError."""
     events = list(decoded((payload for _, payload in row_events(parts, policy, registry)[0]), RowEvent))
     rows = [event.after for event in events if event.after is not None]
     of_postgres = connector == _POSTGRES
@@ -261,7 +261,7 @@ def partition_finding(marks: Marks, topic: str, topics: Collection[str]) -> Iter
 
 
 def source_finding(connector: str) -> Finding:
-    """How changes of this connector are ordered; a warning if only Kafka's order is available."""
+    """The order of this connector's changes; a warning if only Kafka's order is available."""
     source = source_for(connector)
     if isinstance(source, Other):
         return Finding(
@@ -295,7 +295,7 @@ def rounded_findings(
 
 
 def order_findings(connector: str, table: TargetTable, policy: Policy) -> Iterator[Finding]:
-    """What the table and the configuration take from the order of this connector's changes."""
+    """Findings about a table or configuration that cannot keep the order of this connector's changes."""
     source = source_for(connector)
     try:
         target = Target.of(table, policy)

@@ -1,4 +1,4 @@
-"""What ``check`` reports, in order: each check relies on the ones before it."""
+"""The findings of ``check``, in order: each check relies on the ones before it."""
 
 from collections.abc import Iterator
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What ``init`` does for a topic, and a job that sees it for the first time: statements and notes."""
+"""The plan of ``init`` for a topic, also of a job that sees it for the first time: statements and notes."""
 
 import logging
 import re
@@ -66,7 +66,7 @@ class InitPlan:
     statements: tuple[Statement, ...]
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """What the sampled values and the table's rows show to be wrong with the settings."""
+    """Problems of the settings that the sampled values and the table's rows show."""
 
 
 def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
@@ -147,7 +147,7 @@ def unfilled_finding(table: TargetTable, lacking: Mapping[str, str], *, alone: b
 
 
 def _kept(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> Iterator[str]:
-    """Which changes of columns are left to a person."""
+    """Notes on the changes of columns that are left to the operator."""
     kept = diff(existing, schema, spec, keep=True)
     if left := [text for text in diff(existing, schema, spec) if text not in kept]:
         yield (
@@ -194,7 +194,7 @@ def _lacking_views(table: TargetTable) -> Iterator[str]:
 def _other_rows(
     config: Config, client: Client | None, existing: TargetTable, schema: RowSchema | None
 ) -> tuple[Finding, ...]:
-    """What the table and its rows need if another writer has left them."""
+    """The steps that a table needs if another writer has left it."""
     found = [deletes_finding(existing, config.policy().changes)] if unused_mark(existing) else []
     if client is not None:
         with suppress(AccessDenied):  # who creates tables need not be allowed to read them
@@ -313,7 +313,7 @@ _FROM_START = (
 
 
 def other_rows(config: Config, client: Client, table: TargetTable, key: tuple[str, ...]) -> Finding | None:
-    """What rows of another writer need, so that the stream can go on with them; also that it knows those of its topic.
+    """The step that rows of another writer need before the stream goes on; also for rows that it knows from its topic.
 
     None if the table has no such rows, or the stream has begun: its own rows are there, too. Raises ClickHouseError.
     """

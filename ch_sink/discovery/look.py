@@ -32,7 +32,7 @@ _HEAD, _TAIL = 500, 1_500
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What sampled records of a topic show."""
+    """Facts about a topic from sampled records."""
 
     schema: RowSchema | None
     """Row type and key; None if no change event was found."""
@@ -50,7 +50,7 @@ class Sampled:
     literals: Literals = field(default_factory=dict)
     """Values by column, if the events do not declare their types."""
     marks: Marks = field(default_factory=Marks)
-    """What the events show of what connector and converter change."""
+    """Signs that the connector or the converter alters values."""
     recorded: tuple[str, ...] = ()
     """The key by which the stream has read the topic; empty if it is still to learn it."""
 
@@ -94,7 +94,7 @@ def examine(
     partitions: int = 1,
     rule: KeyRule = KeyRule(),  # noqa: B008 (immutable)
 ) -> Sampled:
-    """What the records of a topic of so many partitions show. ``parts`` are ordered by time. Raises RegistryError."""
+    """The facts that sampled records of a topic show. ``parts`` are ordered by time. Raises RegistryError."""
     count = sum(len(part) for part in parts)
     if not count:
         return Sampled(None, 0, f"topic {topic} holds no record")
@@ -133,7 +133,7 @@ def _lacking_keys(
 
 
 def _chosen(seen: Sampled, policy: Policy) -> Sampled:
-    """What the sample shows under the table's names, with the columns that the user chose."""
+    """The sample under the table's names, with the columns that the user chose."""
     chosen = policy.columns
     if seen.schema is None or chosen == ColumnPolicy():
         return seen

@@ -86,7 +86,7 @@ def _framing(framed: Framed, row: Mapping[str, msgspec.Raw], added: Added, polic
 Pair = tuple[bytes | None, bytes | None]
 """Key and value of a record."""
 _BROKEN = (DecodeError, msgspec.DecodeError, ValueError, RecursionError)
-"""What reading a payload raises that is not the JSON that is expected."""
+"""Errors of reading a payload that is not the expected JSON."""
 _T = TypeVar("_T")
 
 

@@ -1,4 +1,4 @@
-"""What is behind the URL of a stream: which servers answer, and whether reads of replicas can be trusted."""
+"""The servers behind the URL of a stream: which answer, and whether reads of replicas can be trusted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _NAME_CLUSTER = "Set clickhouse.cluster to the cluster of these servers (SELECT 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What is behind the URL of a stream."""
+    """The servers behind the URL of a stream."""
 
     names: tuple[str, ...]
     """The servers that answered some new connections."""

@@ -22,7 +22,7 @@ from ch_sink.table.model import TargetTable
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """Which of the keys that records show is the stream's."""
+    """The choice of the stream's key among those that records show."""
 
     recorded: tuple[str, ...] = ()
     """The key by which the stream has read the topic; empty if it is still to learn it."""
@@ -79,7 +79,7 @@ def shown_keys(parts: Sequence[Records], policy: Policy, registry: SchemaRegistr
 
 
 def key_obstacle(shown: Sequence[tuple[str, ...]], topic: str, policy: Policy, rule: KeyRule) -> Obstacle | None:
-    """Why records that the stream is to read do not have its key; None if all have it. ``shown``: see `shown_keys`."""
+    """Why records of the stream do not have its key; None if all have it. ``shown``: see `shown_keys`."""
     configured, begun = policy.keys.columns, bool(rule.recorded)
     read = shown[-1:] if begun or rule.latest else shown
     wanted = configured or rule.recorded or next(iter(read), ())

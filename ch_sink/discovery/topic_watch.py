@@ -20,7 +20,7 @@ _GONE = 2
 
 @dataclass(frozen=True, slots=True)
 class TopicChanges:
-    """What a look at the topics found since the one before."""
+    """Changes of the topics between two looks."""
 
     joined: tuple[Config, ...] = ()
     left: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class TopicWatch:
         return found.joined
 
     def look(self) -> TopicChanges:
-        """What has changed since the last look; the first one finds all streams. Raises KafkaError, ConfigError."""
+        """The changes since the last look; the first one finds all streams. Raises KafkaError, ConfigError."""
         found = self._expand(self._jobs, list(self._streams.values()))
         if self._refused and self._reload is not None:
             found = self._again(found, self._reload)
@@ -181,7 +181,7 @@ class TopicWatch:
         return config.model_copy(update={"start": "earliest"}) if config.stream_name in self._late else config
 
     def _again(self, found: Expansion, reload: Callable[[], Sequence[Job]]) -> Expansion:
-        """What the files say now, if a refused topic is settled by it and every stream of the job stays what it is."""
+        """The files expanded again, if that settles a refused topic and leaves every stream of the job as it is."""
         try:
             jobs = reload()
         except ConfigError:

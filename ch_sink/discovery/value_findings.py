@@ -1,4 +1,4 @@
-"""What ``check`` reports about columns: sampled values against the settings, columns that are computed, documents.
+"""Findings of ``check`` about columns: sampled values against the settings, columns that are computed, documents.
 
 Every sampled value is converted as ``run`` would convert it. If some do not fit their column, the finding names the
 setting (or the column comment) under which all of them do.

@@ -47,7 +47,7 @@ def pending_of(config: Config, client: Client) -> ClickHousePending:
 
 
 def handover_of(config: Config, client: Client, table: TargetTable) -> ClickHouseHandover:
-    """What the stream has kept of rows that changed their key, as this table's columns hold it."""
+    """The values that the stream keeps of rows that changed their key, as this table's columns hold it."""
     return ClickHouseHandover(client, config.state_database, config.state_tables.handover, config.stream_name, table)
 
 
@@ -111,7 +111,7 @@ def views_key(
 
 
 VIEWS_LATER = "Run `ch_sink init CONFIG --apply` again once the topic holds change events, or set key_columns before"
-"""What gives a history its views."""
+"""The steps that create a history's views."""
 
 
 def _named(config: Config) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class RangeConsumer:
         self._refused: confluent_kafka.KafkaError | None = None
         self._last_error = "no answer"
         self._learned: dict[str, float] = {}
-        """When the leaders of each topic were asked for."""
+        """The time at which the leaders of each topic were asked for."""
         with creating(self.settings):
             self._consumer = Consumer({**self.settings.for_consumer(), "error_cb": self._note}, logger=client_log)
 

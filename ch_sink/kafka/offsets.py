@@ -1,4 +1,4 @@
-"""What brokers are asked about topics: their partitions, offsets and watermarks, of many topics by few questions.
+"""Questions to brokers about topics: partitions, offsets and watermarks, of many topics by few questions.
 
 Only the broker that the client takes for the controller describes topics.
 """

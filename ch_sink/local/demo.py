@@ -92,7 +92,7 @@ class Truth:
 
 
 def fixtures_folder() -> Path:
-    """Where a checkout keeps the recordings. Raises ConfigError if ch_sink was installed without them."""
+    """The folder in which a checkout keeps the recordings. Raises ConfigError if ch_sink was installed without them."""
     folder = Path(ch_sink.__file__).resolve().parents[1] / "tests" / "fixtures"
     if not (folder / f"{STREAMS[0].recording}.jsonl").is_file():
         raise ConfigError(

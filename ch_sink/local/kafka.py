@@ -78,7 +78,7 @@ class LocalKafka:
         """Addresses of the further listeners, once the broker has started."""
         self._listeners = dict(listeners or {})
         self.why: str | None = None
-        """Why it is the mock cluster and not a broker; None for a broker, or if the mock was requested."""
+        """The reason for the mock cluster instead of a broker; None for a broker, or if the mock was requested."""
         self._wanted = kind
         self._heap_mb, self._lasting = heap_mb, lasting
         self._settings = dict(settings or {})

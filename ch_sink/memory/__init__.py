@@ -1,4 +1,4 @@
-"""What a stream keeps, in memory: for shadow tables, whose streams end with them, and for tests without a server.
+"""A stream's stores in memory: for shadow tables, whose streams end with them, and for tests without a server.
 
 Each keeps the promises of its protocol in `ch_sink.ports`, including those about repeats.
 """

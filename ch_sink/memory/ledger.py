@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Fact)
 
 @dataclass(slots=True)
 class _Book:
-    """What the ledgers of all jobs share: the entries, in the order in which they were written."""
+    """Shared by the ledgers of all jobs: the entries, in the order in which they were written."""
 
     claims: list[Claim] = field(default_factory=list)
     batches: list[list[RangeIntent]] = field(default_factory=list)

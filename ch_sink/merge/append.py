@@ -29,7 +29,7 @@ class Changes:
     batch: ChangeBatch
     order: Sequenced
     times: npt.NDArray[np.int64]
-    """When each was made, in milliseconds since 1970."""
+    """The time at which each was made, in milliseconds since 1970."""
     table: TargetTable
     layout: Layout | None
 

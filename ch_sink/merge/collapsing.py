@@ -116,7 +116,7 @@ def _negated(rows: pa.Table, system: System) -> pa.Table:
 
 
 def _leaving(out: Resolved, batch: ChangeBatch, scope: Scope, minus: Index, plus: Index) -> npt.NDArray[np.bool_]:
-    """Which of the rows to remove have a successor at another place (their −1 is inserted after its +1).
+    """A mask of the rows to remove that have a successor at another place (their −1 is inserted after its +1).
 
     Only where that is certain: a column may change and the expression over it in the sorting key or partition not.
     """
@@ -145,7 +145,7 @@ def _leaving(out: Resolved, batch: ChangeBatch, scope: Scope, minus: Index, plus
 
 
 def _differ(both: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which rows of the first half differ in these columns from those of the second, in the same order."""
+    """A mask of the rows of the first half that differ in these columns from those of the second, in the same order."""
     rows = both.num_rows // 2
     codes = factorize(both.select(list(names))).codes
     differ: npt.NDArray[np.bool_] = codes[:rows] != codes[rows:]

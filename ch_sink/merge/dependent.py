@@ -27,7 +27,7 @@ _FORMER = (1 << 64) - 1  # inner position that no change has: marks the former r
 
 @dataclass(frozen=True, slots=True)
 class EventLists:
-    """What the walk reads of each event, as lists: reading one value of an array costs ten times as much."""
+    """The fields of each event that the walk reads, as lists: reading one value of an array costs ten times as much."""
 
     key: list[int]
     offset: list[int]
@@ -43,7 +43,7 @@ class EventLists:
 
 @dataclass(frozen=True, slots=True)
 class LeftOpen:
-    """What earlier chunks left open, by Kafka key."""
+    """Changes that earlier chunks left open, by Kafka key."""
 
     waiting: Mapping[bytes, int] = field(default_factory=dict)
     """Keys whose earlier changes wait for a hand-over, with the offset of the first one; later changes join them."""
@@ -70,7 +70,7 @@ class Chunk:
         return to_int(self.batch.inner, i)
 
     def transaction(self, i: int) -> int:
-        """What events of one transaction share: the commit position. -1 if they state none, as a stream's first do."""
+        """The commit position, shared by a transaction's events. -1 if they state none, as a stream's first do."""
         return to_int(self.order.transaction, i) if self.batch.has_commit[i] else -1
 
     def going_on(self, source: int) -> set[int]:
@@ -97,7 +97,7 @@ class Dependent:
     """None if there is no dependent event."""
 
     def former_id(self, i: int) -> HandoverId:
-        """Where the row of a key's former owner is kept while a swap goes on over a chunk's end.
+        """The id under which the row of a key's former owner is kept while a swap goes on over a chunk's end.
 
         Named by the key and by the create half that opened the swap: a transaction may swap a key twice. A delete
         half asks only if the last chunk left its key doubled.

@@ -82,7 +82,7 @@ def _ignored(batch: ChangeBatch, out: Resolved, order: Sequenced, policy: Change
 
 
 def _left(out: Resolved, events: Events, leaving: Events) -> npt.NDArray[np.bool_]:
-    """Which of the events a later one of their key leaves behind.
+    """A mask of the events that a later one of their key leaves behind.
 
     Where versions may tie, their rows must not be inserted after the delete rows at the places that they leave.
     """
@@ -95,7 +95,7 @@ def _left(out: Resolved, events: Events, leaving: Events) -> npt.NDArray[np.bool
 def _ends_there(
     out: Resolved, batch: ChangeBatch, events: Events, leaving: Events, scope: Scope
 ) -> npt.NDArray[np.bool_]:
-    """Which of the events leave the place where the last one of their key has its row.
+    """A mask of the events that leave the place where the last one of their key has its row.
 
     That row replaces what is there. In a repeated attempt it may be stored, and a delete row of its time would hide it.
     """

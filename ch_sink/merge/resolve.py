@@ -1,4 +1,4 @@
-"""What each event means once the rows it leaves out are known.
+"""The meaning of each event once the rows that it leaves out are known.
 
 Most events say everything themselves and pass through untouched. The others (unavailable values, key changes whose
 values must be handed over, rows whose old place is not in the event, swapped keys) depend on other rows of their keys.

@@ -1,4 +1,4 @@
-"""What the resolution of a batch has to look at, what comes of it, and the rows that are assembled from that.
+"""Input and result of the resolution of a batch, and the rows that are assembled from it.
 
 Row images are numbered: the chunk's own rows, then rows from elsewhere. The merge decides *which* row each value comes
 from; values are moved only at the end, as Arrow ``take``s, so that their types stay exact and no Python objects are
@@ -96,7 +96,7 @@ Events = npt.NDArray[np.int64]
 UNSET = -2
 """An origin that was not overridden: the value is the event's own."""
 OUTRANKED = "the table has a row of the key with a higher version"
-"""What a trace says of an event that comes behind such a row."""
+"""The reason in a trace for an event that comes behind such a row."""
 Refs = npt.NDArray[np.int64]
 """Row numbers in a Pool; -1 is 'no row' and reads as null."""
 
@@ -135,7 +135,7 @@ class Pool:
         return self._joined[name]
 
     def long(self, name: str) -> Bools:
-        """Which rows of a column hold more than nothing: neither NULL nor an empty text, array, map or JSON object."""
+        """A mask of the rows of a column with a value: neither NULL nor an empty text, array, map or JSON object."""
         values = self.column(name)
         held: Bools = np.asarray(values.is_valid())
         kind = values.type
@@ -160,7 +160,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the table and the source demand of the resolution."""
+    """Properties of the table and the source that decide how to resolve."""
 
     places: tuple[str, ...] = ()
     """Place columns that are not in the key: a change of their values moves the row."""
@@ -172,7 +172,7 @@ class Scope:
     """Row numbers by table partition; the answer is None if only the server knows."""
     omits_values: bool = False
     omits_long: bool = False
-    """What an event leaves out is long: a row in which it is null or empty does not know it."""
+    """Events leave out long values: a row in which it is null or empty does not know it."""
     deferrable: bool = False
     lookup_all: bool = False
     """Every touched key is looked up: collapsing engines, and tables in which rows can move."""
@@ -245,7 +245,7 @@ class Resolved:
     """Kafka keys whose former owner left in this chunk."""
 
     def value_refs(self, column: str, events: npt.NDArray[np.int64]) -> Refs:
-        """Where a column's values of these events come from."""
+        """The origins of a column's values of these events."""
         base = self.image[events]
         if column in self.origin:
             mine = self.origin[column][events]

@@ -37,7 +37,7 @@ class Op(IntEnum):
 
 
 class Half(IntEnum):
-    """Which half of a primary-key change an event is (by its Debezium header)."""
+    """The half of a primary-key change that an event is, by its Debezium header."""
 
     NONE = 0
     DELETE = 1
@@ -335,7 +335,7 @@ NOTHING_LOADED = Loaded()
 
 @dataclass(frozen=True, slots=True)
 class BackwardStep:
-    """Where the positions of a source stepped back, as the log and the ledger show it."""
+    """A place where the positions of a source stepped back, as the log and the ledger show it."""
 
     kind: str
     """``redelivery``, ``regress`` or ``new source``."""

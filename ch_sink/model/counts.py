@@ -1,4 +1,4 @@
-"""What became of records: the figures of a chunk, a range, a batch, or a whole run; numbers with their nouns."""
+"""Counts of applied, skipped and failed records, of a chunk, a range, a batch or a whole run; numbers with nouns."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -15,12 +15,12 @@ from ch_sink.types.column import ValuePolicy
 
 @dataclass(frozen=True, slots=True)
 class EventPolicy:
-    """How records are recognised as change events."""
+    """Policy for recognising records as change events."""
 
     form: Literal["auto", "envelope", "flattened"] = "auto"
     """Whether values are change-event envelopes or rows; ``auto`` decides by their fields. ``events`` in YAML."""
     tombstones: Literal["auto", "delete", "ignore"] = "auto"
-    """What a null value means. ``auto``: a delete if events are flattened and have no field ``__deleted``."""
+    """The meaning of a null value. ``auto``: a delete if events are flattened and have no field ``__deleted``."""
     fields_prefix: str = "__"
     """``add.fields.prefix`` of ``ExtractNewRecordState``: such fields become columns only if the table has them."""
     headers_prefix: str = "__"
@@ -37,7 +37,7 @@ ROUTED_TABLE = "__dbz__physicalTableIdentifier"
 
 @dataclass(frozen=True, slots=True)
 class KeyPolicy:
-    """Which columns identify a row."""
+    """The columns that identify a row."""
 
     columns: tuple[str, ...] = ()
     """Key columns if the topic has no Kafka keys."""
@@ -47,7 +47,7 @@ class KeyPolicy:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPolicy:
-    """How MongoDB's documents become columns. In YAML, the section ``document``."""
+    """Policy for MongoDB's documents as columns. In YAML, the section ``document``."""
 
     column: str = "document"
     """The column that receives the whole document, if the table has it; empty for none."""
@@ -59,7 +59,7 @@ class DocumentPolicy:
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    """How rows are versioned."""
+    """Policy for the versions of rows."""
 
     strategy: Literal["auto", "source_position", "kafka_offset", "source_time"] = "auto"
     redelivery_scan: int = 10_000
@@ -68,10 +68,10 @@ class VersionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ChangePolicy:
-    """What happens to changes that cannot simply be applied."""
+    """Policy for changes that cannot simply be applied."""
 
     deletes: Literal["fail", "ignore"] = "fail"
-    """What a delete does on ``ReplacingMergeTree(ver)`` that has no sign or is_deleted column."""
+    """Policy for a delete on ``ReplacingMergeTree(ver)`` that has no sign or is_deleted column."""
     truncate: Literal["apply", "ignore", "fail"] = "fail"
     on_unresolved: Literal["dead_letter", "null"] = "dead_letter"
     on_bad_record: Literal["dead_letter", "fail"] = "dead_letter"
@@ -80,7 +80,7 @@ class ChangePolicy:
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """How the target table is understood."""
+    """Policy for understanding the target table."""
 
     sign_column: str | None = None
     """Sign column of a ``ReplacingMergeTree(ver)``, if it is not called ``sign`` or ``_sign``."""
@@ -95,12 +95,12 @@ Origins = tuple[tuple[str, str], ...]
 IGNORED = "ignored_key_fields"
 KEY_COLUMNS = "key_columns"
 LEFT_OUT = "nothing"
-"""What a column is filled with that the stream leaves out."""
+"""The origin of a column that the stream leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPolicy:
-    """How the source's columns become the table's. Names are the source's, except those of ``add`` and ``source``."""
+    """Maps the source's columns to the table's. Names are the source's, except those of ``add`` and ``source``."""
 
     exclude: tuple[str, ...] = ()
     """Columns that are not stored."""
@@ -218,7 +218,7 @@ def policy_of(**choices: Any) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class TopicProfile:
-    """What was learned from the records of one partition and decides how later ones are read.
+    """Facts learned from the records of one partition that decide how later ones are read.
 
     Decoding is a function of the records and their profile, so that two attempts decode the same bytes in the same way.
     """
@@ -228,7 +228,7 @@ class TopicProfile:
     key_columns: tuple[str, ...] = ()
     """Names of the key's columns, in the key's order."""
     key_source: Literal["", "configuration", "row", "null value"] = ""
-    """What the key's columns were learned from; empty if they are not known yet."""
+    """The origin of the key's columns; empty if they are not known yet."""
     key_offset: int = -1
     """Offset of the record from whose key they were learned."""
     documents: bool = False

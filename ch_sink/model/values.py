@@ -154,12 +154,12 @@ class TopicState:
     whole: bool = True
     """These are all partitions of the topic; else it may have others."""
     asked: float = field(default_factory=time.monotonic, compare=False)
-    """When the broker was asked, in seconds of this process's steady clock: a later look has a later time."""
+    """The time of asking the broker, in seconds of this process's steady clock: a later look has a later time."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceTable:
-    """What an event's source block says of its table; empty where it says nothing."""
+    """The source table that an event's source block names; empty fields where it names none."""
 
     database: str = ""
     schema: str = ""

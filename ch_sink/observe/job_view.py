@@ -1,4 +1,4 @@
-"""What a running job shows of itself: on the screen and in the log how far it is, on the page an hour of it."""
+"""The view of a running job: on the screen and in the log how far it is, on the page an hour of it."""
 
 import logging
 import math
@@ -34,7 +34,7 @@ class JobView:
     time: float
     """Seconds of a clock that never steps back."""
     doing: str = ""
-    """What the job does before it reads, such as starting Spark."""
+    """The job's activity before it reads, such as starting Spark."""
     rate: float = 0.0
     done: float | None = None
     """Share of the backlog that was read, None if there is none."""
@@ -48,7 +48,7 @@ class JobView:
 
     @property
     def phase(self) -> str:
-        """What the job is doing."""
+        """The job's present activity."""
         if self.doing:
             return self.doing
         opening = sum(s.standing.state == "opening" for s in self.streams)
@@ -232,7 +232,7 @@ class Live:
         self._listeners: list[Callable[[StreamSummary], None]] = []
         self._look: Callable[[], Iterable[StreamView]] = tuple
         self.server_version = ""
-        """That of ClickHouse, empty until a stream has been connected."""
+        """The version of ClickHouse, empty until a stream has been connected."""
 
     def follow(self, look: Callable[[], Iterable[StreamView]]) -> None:
         """Ask ``look`` at each snapshot for the streams of the job."""

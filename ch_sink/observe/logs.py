@@ -14,7 +14,7 @@ Format = Literal["text", "json"]
 
 _OWN = "ch_sink"
 _CLIENT = "ch_sink.kafka.client"
-"""What librdkafka logs: it repeats itself ten times a second."""
+"""The logger of librdkafka, which repeats itself ten times a second."""
 _WIRE = "py4j"
 FOR_THE_TERMINAL = {"for_the_terminal": True}
 """``extra`` of a line with a secret."""

@@ -32,9 +32,9 @@ class Standing:
     """Seconds since 1970, 0 if unknown."""
     error: str = ""
     next: str = ""
-    """What a person does about the error."""
+    """The next step for the operator."""
     by: str = ""
-    """Who paused it, or the host of the job that found the error."""
+    """The person who paused it, or the host of the job that found the error."""
 
 
 def badness(standing: Standing, lag: float, stream: str) -> tuple[int, float, str]:
@@ -44,7 +44,7 @@ def badness(standing: Standing, lag: float, stream: str) -> tuple[int, float, st
 
 @dataclass(slots=True)
 class StreamSummary:
-    """What one run of a stream has done."""
+    """The figures of one run of a stream."""
 
     stream: str
     topic: str
@@ -107,7 +107,7 @@ class StreamSummary:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a stream did in a step of ten seconds that begins at ``at`` (seconds since 1970)."""
+    """A stream's figures for the ten seconds from ``at`` (seconds since 1970)."""
 
     at: float
     records: int = 0
@@ -123,7 +123,7 @@ class StreamView:
     """Of this job; it goes on changing."""
     standing: Standing = Standing("running")
     compared: Compared | None = None
-    """What the newest comparison with the source found."""
+    """The result of the newest comparison with the source."""
     rate: float = 0.0
     """Records per second, lately."""
     history: tuple[Point, ...] = ()
@@ -268,7 +268,7 @@ class StreamStatus:
     """Time of this status, in seconds since 1970."""
     standing: Standing = field(default_factory=Standing)
     compared: Compared | None = None
-    """What the newest comparison with the source found."""
+    """The result of the newest comparison with the source."""
 
     @property
     def lag(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Which records repeat a change that an earlier record brought, and which are changes that only look alike.
+"""Redelivery: records that repeat an earlier change, told from changes that only look alike.
 
 A change is a re-delivery if the very same record exists at an earlier offset. Where every change counts and no position
 stepped back, a record of another run of the connector has to be the earlier one: a run sends nothing twice, while rows
@@ -30,7 +30,7 @@ _Changes = dict[str, list[tuple[int, tuple[int, int]]]]
 
 @dataclass(frozen=True, slots=True)
 class ChangeIdentity:
-    """What identifies a change when it is re-delivered."""
+    """The identity by which a redelivered change is recognized."""
 
     commit_high: int
     commit_low: int

@@ -31,7 +31,7 @@ from ch_sink.ports import History
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the changes of a source are ordered into a table."""
+    """The rules that order a source's changes."""
 
     layout: Layout
     policy: VersionPolicy

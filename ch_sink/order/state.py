@@ -60,7 +60,7 @@ class State:
     key_read_as: ReadAs = field(default_factory=dict)
     """As what the table's key columns were read from Kafka keys, since it was filled."""
     loaded: Loaded = NOTHING_LOADED
-    """What rows show that were loaded from the source."""
+    """The changes that rows loaded from the source show already."""
     doubled: dict[str, str] = field(default_factory=dict)
     """Kafka keys (hex) with two live rows because a swap of keys was open when the chunk ended, each with the
     inner position (hex) of the create half that opened it."""
@@ -75,11 +75,11 @@ class State:
     strategy: str = ""
     """The version strategy of the last events; empty before the first."""
     latest: int = 0
-    """Where versions are times: the highest so far, in milliseconds since 1970."""
+    """The highest version so far where versions are times, in milliseconds since 1970."""
     looks_up: bool = False
-    """What a change stores may depend on the row that an earlier change of its key has stored."""
+    """A change may store values of the row that an earlier change of its key has stored."""
     profile: TopicProfile = UNREAD
-    """How the partition's bytes are read."""
+    """The profile by which the partition's bytes are read."""
 
     def of(self, name: str) -> SourceState:
         """The state of a source name; a new one starts at the highest epoch: it may take over another's rows."""
@@ -234,7 +234,7 @@ class Sequenced:
     """False for proved re-deliveries."""
     epoch: npt.NDArray[np.int64]
     commit: Words
-    """What orders the events within an epoch (n, 2): the effective commit position, or the Kafka offset."""
+    """The order of the events within an epoch (n, 2): the effective commit position, or the Kafka offset."""
     transaction: Words
     """Effective commit position (n, 2), which the events of a transaction share, if positions are followed."""
     version: Words
@@ -245,4 +245,4 @@ class Sequenced:
     steps: list[BackwardStep] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     trace: Trace | None = None
-    """Where `merge` notes what it decides, if somebody follows it."""
+    """The trace in which `merge` notes its decisions, if there is one."""

@@ -54,7 +54,7 @@ def to_words(numbers: Sequence[int]) -> Words:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a version column of one type holds versions."""
+    """The layout of versions in a column of one type."""
 
     kind: Literal["wide", "narrow", "time"]
     clickhouse_type: str

@@ -26,7 +26,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Where a range ends because the coordinator must act before the rest can be planned."""
+    """The end of a range before which the coordinator must act, so that the rest can be planned."""
 
     kind: Literal["new_columns", "truncate", "key_form"]
     next_offset: int
@@ -42,9 +42,9 @@ class Barrier:
     source: str = ""
     """Truncate: its source name."""
     key_form: tuple[str, str] = ("", "")
-    """How the key of the next record is written, otherwise than those before it: its schema's name, and the form."""
+    """The new form of keys from the next record on: its schema's name, and the form."""
     timestamp: int = 0
-    """That record's, in milliseconds since 1970."""
+    """The time of that record, in milliseconds since 1970."""
 
 
 def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: int) -> Barrier | None:
@@ -129,7 +129,7 @@ def _refuse_narrowed(columns: Iterable[UnknownColumn], table: TargetTable) -> No
 
 
 def _altered(table: TargetTable, column: UnknownColumn, *, alone: bool) -> str:
-    """What lets the column hold what the source sends now.
+    """The ALTER after which the column holds what the source sends now.
 
     ``alone``: rows have no key, and an ALTER by hand may give stored rows other values than the source's.
     """

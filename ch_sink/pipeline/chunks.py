@@ -51,7 +51,7 @@ def cut(slices: Iterable[Records], start: int, end: int, *, chunk_offsets: int, 
 
 
 def _ready(held: "_Held", first: int, end: int, chunk_offsets: int, chunk_bytes: int) -> int | None:
-    """Where the next chunk ends, if the records read so far decide it."""
+    """The end of the next chunk, if the records read so far decide it."""
     if not len(held.offsets):
         return None
     window_end = _window_end(first, end, chunk_offsets)

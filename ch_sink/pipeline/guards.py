@@ -1,4 +1,4 @@
-"""What stands between planning and the ports: earlier inserts, the task's execution, and clocks.
+"""Guards between planning and the ports: earlier inserts, the task's execution, and clocks.
 
 Planning overlaps with the insert of the chunk before, so a question about stored rows waits for that. It depends on
 what earlier executions of the task have stored, so the execution begins before the first one. Tables without versions,

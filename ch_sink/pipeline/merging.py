@@ -199,7 +199,7 @@ def by_partition(rows: pa.Table, target: Target, step: str) -> list[Insert]:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is left to insert of a chunk."""
+    """The part of a chunk that is left to insert."""
 
     inserts: Sequence[Insert]
     reconciles: bool

@@ -23,7 +23,7 @@ from ch_sink.ports import DeadLetters, Pending, TableWriter, TaskLedger
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Where a task stores what its plans say."""
+    """The stores of a task."""
 
     writer: TableWriter
     dead_letters: DeadLetters
@@ -38,7 +38,7 @@ class Stores:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How a task stands to other executions of its work."""
+    """A task's relation to other executions of its work."""
 
     fencing: Fencing | None = None
     """Begins the task's execution, so that no other one changes the table at the same time. None: there is no other."""

@@ -39,7 +39,7 @@ class BatchDecoder(Protocol):
         ...
 
     def key_forms(self, keys: Sequence[bytes | None]) -> list[KeyForm]:
-        """How Kafka keys are written, in the order in which the forms come first."""
+        """The forms of Kafka keys, in the order in which the forms come first."""
         ...
 
 
@@ -49,7 +49,7 @@ Failed = Callable[[int, int], Collection[int]]
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What planning may query."""
+    """The ports that planning may query."""
 
     lookup: RowLookup | None = None
     handover: Handover | None = None
@@ -66,7 +66,7 @@ that did not record it."""
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the records of a chunk before it is planned."""
+    """Facts about the records of a chunk that are known before it is planned."""
 
     waiting: Mapping[bytes, int] = field(default_factory=dict)
     """Kafka keys whose earlier changes wait for a hand-over, with the offset of the first that does."""
@@ -114,7 +114,7 @@ class OpenedSwap:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What has to be done for one chunk, in this order: hand-over, pending, inserts, dead letters.
+    """The actions for one chunk, in this order: hand-over, pending, inserts, dead letters.
 
     It is made once, of everything that is known, and carried out as it is.
     """
@@ -151,7 +151,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class StreamName:
-    """What deduplication tokens and stored records are named after."""
+    """The name in deduplication tokens and stored records."""
 
     stream: str
     topic: str

@@ -78,7 +78,7 @@ class Storing:
         return done
 
     def outcome(self, made: Plan, records: Records, first: int, end: int) -> Applied:
-        """What has become of the offsets ``[first, end)`` once the inserts of their plan are stored."""
+        """The result for the offsets ``[first, end)`` once the inserts of their plan are stored."""
         sent = [insert.rows for insert in made.inserts]
         counts = Counts(
             records=int(np.searchsorted(records.offsets, end)),

@@ -170,7 +170,7 @@ class Target:
         return self.collapsing or (not self.appends and bool(self.places(key)))
 
     def scope(self, batch: ChangeBatch, source: Source | None) -> Scope:
-        """What resolving this batch has to consider.
+        """The scope in which this batch is resolved.
 
         Where a row is stored is asked of the table alone. An event says where the source had the row (its before image,
         or that it is new), and that may be elsewhere: a dead letter, a gap in the topic, a failover, an ignored

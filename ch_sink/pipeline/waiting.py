@@ -51,7 +51,7 @@ class WaitingChanges:
         self.note(awaited)
 
     def note(self, awaited: Mapping[int, HandoverId]) -> None:
-        """What the first changes of their keys wait for, by offset."""
+        """Note the hand-overs that the first changes of their keys wait for, by offset."""
         for offset, identity in awaited.items():
             if offset in self._records:
                 self._awaited[self._records[offset].key or b""] = identity
@@ -71,7 +71,7 @@ class WaitingChanges:
         return {key: offsets[0] for key, offsets in self._by_key.items() if offsets[0] < end}
 
     def forget_awaited(self) -> None:
-        """What the changes wait for has to be found again: a truncate may have made them needless."""
+        """Forget what the changes wait for: a truncate may have made them needless, so it is found again."""
         self._awaited.clear()
 
     def unknown(self) -> list[PendingRecord]:

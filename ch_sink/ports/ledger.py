@@ -1,4 +1,4 @@
-"""What a stream intended and finished, as queries over its entries (`ch_sink.ports.ledger_entries`), and its fence.
+"""The ledger of a stream's intents and results: queries over its entries (`ch_sink.ports.ledger_entries`), its fence.
 
 The states of streams are entries of the same table: what operators asked for, what jobs found, and which job has a
 stream now.
@@ -59,12 +59,12 @@ class Fence(Protocol):
 
     @property
     def query_id(self) -> str:
-        """How the ids of this execution's inserts begin."""
+        """The prefix of the ids of this execution's inserts."""
         ...
 
     @property
     def partition_id(self) -> str:
-        """How the ids of all inserts into the partition's rows begin, whichever execution sends them."""
+        """The prefix of the ids of all inserts into the partition's rows, whichever execution sends them."""
         ...
 
     def check(self) -> None:
@@ -93,7 +93,7 @@ class PartitionTotals:
 
 
 class TaskLedger(Protocol):
-    """What a task records while its range runs, under the claim of the coordinator that planned it."""
+    """The entries that a task records while its range runs, under the claim of the coordinator that planned it."""
 
     def begin(self, topic_id: str, partition: int, claim: Claim | None, work: str) -> Fence:
         """Register an execution of a task, which supersedes all earlier ones of the partition.
@@ -139,7 +139,7 @@ class TaskLedger(Protocol):
 
 
 class Ledger(TaskLedger, Protocol):
-    """What one stream intended and finished. Reads see all earlier writes; each write is one block.
+    """The intents and results of one stream. Reads see all earlier writes; each write is one block.
 
     A stream has one owner: whoever claimed it last. An owner that has lost it finds out at its next write.
     """
@@ -222,7 +222,7 @@ class Ledger(TaskLedger, Protocol):
         ...
 
     def open_intents(self, topic_id: str) -> list[RangeIntent]:
-        """What was begun and not finished: of each partition the newest intent, unless a result has come to its end.
+        """Ranges begun and not finished: the newest intent of each partition, unless a result has come to its end.
 
         It begins where the partition's last result since then ends. Attempts are not filled in.
         """
@@ -241,7 +241,7 @@ class Ledger(TaskLedger, Protocol):
         ...
 
     def steps(self, topic_id: str, partition: int) -> list[BackwardStep]:
-        """Where positions stepped back, by offset; of folded results only where the epoch of a source rose."""
+        """Places where positions stepped back, by offset; of folded results only where the epoch of a source rose."""
         ...
 
     def record(self, *facts: Fact) -> None:
@@ -259,7 +259,7 @@ class Ledger(TaskLedger, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an operator asked for."""
+    """An operator's request."""
 
     kind: ClassVar[str] = "request"
     wanted: Literal["pause", "resume"]
@@ -271,7 +271,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the job found."""
+    """The stream's condition as the job found it."""
 
     kind: ClassVar[str] = "condition"
     state: Literal["running", "waiting", "stopped"]
@@ -299,7 +299,7 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What the newest comparison of the whole table with its source found. No values of rows: a purge could not remove
+    """The result of the newest comparison of the whole table with its source, without values of rows: a purge could not remove
     them from the ledger.
     """
 

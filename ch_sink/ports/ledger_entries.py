@@ -39,7 +39,7 @@ class Terms:
     """Of what, and where, a stream stores rows: what later changes need to find them again."""
 
     columns: Origins = ()
-    """What fills columns of the table, if not the source's of their names: `ColumnPolicy.origins`."""
+    """The origins of columns that the source's columns of their names do not fill: `ColumnPolicy.origins`."""
     source_table: str = ""
     """The only source table whose records are taken, empty for all."""
     table: str = ""
@@ -102,7 +102,7 @@ class Execution:
     id: str
     """Drawn at random: two executions that draw the same number are still distinct."""
     work: str
-    """What the task is to do: the batch and the start of its range, or the release of waiting changes."""
+    """The work of the task: the batch and the start of its range, or the release of waiting changes."""
 
     batch: int = 0
     """The highest batch of which a task of the partition was executed so far, under this claim."""
@@ -154,7 +154,7 @@ class FinishedRange:
     start: int
     end: int
     counts: Counts = field(default_factory=Counts)
-    """What became of its records, whose number is not kept."""
+    """Counts of its records, whose number is not kept."""
     state: str = ""
     """State of the partition at ``end``; opaque here."""
     started: float = 0.0
@@ -164,7 +164,7 @@ class FinishedRange:
     """Filled in by the ledger, as is ``batch``."""
     batch: int = 0
     steps: tuple[BackwardStep, ...] = ()
-    """Where positions of a source stepped back."""
+    """The places where positions of a source stepped back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class RangeSummary:
     started: float = 0.0
     finished: float = 0.0
     steps: tuple[BackwardStep, ...] = ()
-    """Where the epoch of a source rose."""
+    """The places where the epoch of a source rose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class TruncateFloor:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the stream knows about one topic: how many partitions it has had, and the lowest epoch of its versions."""
+    """The stream's facts about one topic: how many partitions it has had, and the lowest epoch of its versions."""
 
     kind: ClassVar[str] = "topic"
     topic_id: str
@@ -249,7 +249,7 @@ class TableRefilled:
 
     @property
     def loaded(self) -> Loaded:
-        """What the rows show."""
+        """The changes that the rows show."""
         return Loaded(self.epoch, self.position, self.until)
 
 
@@ -288,7 +288,7 @@ class Command:
     born: str
     """Start time of the process; distinguishes it from a later process with the same id."""
     since: str
-    """When it began, as a person reads it."""
+    """The time of its beginning, in readable form."""
     ended: bool = False
 
 

@@ -1,4 +1,4 @@
-"""What a stream stores (rows, handed-over values, waiting records, dead letters), and what it reads of its topic."""
+"""The stores of a stream (rows, handed-over values, waiting records, dead letters), and the reading of its topic."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ class Handover(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AppliedSwap:
-    """What a create half leaves behind that was applied while the former row of its key was still to leave."""
+    """The trace of a create half that was applied while the former row of its key was still to leave."""
 
     inner: int
     """Its position inside the transaction, by which the former row is handed over."""
@@ -124,7 +124,7 @@ class PendingRecord:
     commit: int
     """Effective commit position (80 bits)."""
     since: float = 0.0
-    """When it was stored, in seconds since 1970."""
+    """The time at which it was stored, in seconds since 1970."""
     swap: AppliedSwap | None = None
     """If it does not wait any more: the swap of keys that it opened. Such a record has no value."""
 
@@ -187,7 +187,7 @@ class StoredLetter:
     letter: DeadLetter
     time: float
     retried: float | None = None
-    """When it was settled, None if it was not."""
+    """The time at which it was settled; None if it is open."""
     outcome: str = ""
     """How: ``applied``, ``superseded``, ``waiting`` or ``dropped``."""
 

@@ -1,1 +1,1 @@
-"""What a running job shows over HTTP: metrics for Prometheus, and a page for people."""
+"""The HTTP server of a running job: metrics for Prometheus, and a page for people."""

@@ -45,7 +45,7 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int
@@ -95,7 +95,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client gets; ``headers`` win over those that every answer has."""
+    """A response; ``headers`` win over those that every answer has."""
 
     status: int
     body: bytes
@@ -248,7 +248,7 @@ class _Connection(BaseHTTPRequestHandler):
 
 
 class _InTime(io.RawIOBase):
-    """What a client sends, all of it within `_ARRIVE_SECONDS`, and not more than is allowed."""
+    """The bytes that a client sends, all of them within `_ARRIVE_SECONDS`, and not more than is allowed."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

@@ -31,7 +31,7 @@ _RETRY = "/retry"
 
 
 class PageData(Protocol):
-    """What the page shows. Methods may block; each runs in its request's thread. They raise ChSinkError."""
+    """The data of the page. Methods may block; each runs in its request's thread. They raise ChSinkError."""
 
     def streams(self) -> Sequence[Mapping[str, Any]]:
         """The streams as ``ch_sink status --json`` has them, with figures and history of this job."""

@@ -1,4 +1,4 @@
-"""What is asked of a source database, and what its readers share."""
+"""The questions to a source database, and the parts that its readers share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -135,7 +135,7 @@ class SqlReader(ABC):
 
     _connection: Any
     _errors: tuple[type[Exception], ...]
-    """What the driver raises."""
+    """The errors that the driver raises."""
     _table: str
     """The table's name, quoted."""
     _names: tuple[str, ...]

@@ -109,7 +109,7 @@ def _encryption(url: str) -> str | None:
 
 
 def _said(error: Exception) -> str:
-    """What the server says, or else the driver, without the driver's own frame around it."""
+    """The message of the server, or else of the driver, without the driver's own frame around it."""
     given = error.args[-1] if error.args else ""
     given = given[-1] if isinstance(given, tuple) and given else given
     text = given.decode(errors="replace") if isinstance(given, bytes) else str(given)

@@ -1,4 +1,4 @@
-"""What the core asks of a source system: the position of a change, and the quirks that matter to a sink."""
+"""The core's questions to a source system: the position of a change, and the quirks that matter to a sink."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Columns(Protocol):
 Blocks = Sequence[Any] | Columns
 """Decoded ``source`` blocks."""
 Strategy = Literal["source_position", "kafka_offset", "stated"]
-"""What orders a source's changes unless the configuration says otherwise. ``stated``: what each of them states."""
+"""The order of a source's changes unless the configuration says otherwise. ``stated``: each states its own."""
 
 
 class NoBlock(msgspec.Struct, gc=False):

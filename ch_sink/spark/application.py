@@ -49,7 +49,7 @@ class Application:
         self._lock, self._counting = threading.Lock(), threading.Lock()
         self._executor: SparkExecutor | None = None
         self._failure: ChSinkError | None = None
-        """What every call raises from now on."""
+        """The error that every call raises from now on."""
         self._lost: SparkLost | None = None
         """The same, if Spark had been running."""
         self._thread: threading.Thread | None = None
@@ -59,7 +59,7 @@ class Application:
         self._calls = 0
         """Calls whose tasks may run."""
         self._called = 0.0
-        """When the last one ended."""
+        """The time at which the last one ended."""
         self._slots = 1
         self._closed = threading.Event()
 
@@ -75,7 +75,7 @@ class Application:
 
     @property
     def doing(self) -> str:
-        """What whoever waits for Spark waits for."""
+        """The step of Spark's start that callers wait for."""
         return "starting Spark" if self._starting else ""
 
     def slots(self) -> int:

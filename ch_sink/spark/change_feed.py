@@ -103,7 +103,7 @@ def _names(given: Names) -> tuple[str, ...]:
 
 
 class Changes:
-    """What `changes` returns; pickled, secrets included, where the function runs in a process of Spark's server."""
+    """The result of `changes`; pickled, secrets included, where the function runs in a process of Spark's server."""
 
     def __init__(
         self,

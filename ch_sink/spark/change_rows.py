@@ -59,7 +59,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class ChangeRows:
-    """How tasks work on rows which have the columns `BUCKET`, `NUMBER` and `OP`: see `Opening`."""
+    """Opens tasks on rows that have the columns `BUCKET`, `NUMBER` and `OP`: see `Opening`."""
 
     config: str = field(repr=False)
     """JSON of the stream's Config, secrets included."""

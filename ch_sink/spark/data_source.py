@@ -50,7 +50,7 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` takes."""
+        """The name that ``format`` takes."""
         return "ch_sink"
 
     def writer(self, schema: "StructType", overwrite: bool) -> Any:
@@ -64,7 +64,7 @@ class DefaultSource(DataSource):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the tasks of a write need."""
+    """The data that the tasks of a write need."""
 
     config: str = field(repr=False)
     table: TargetTable
@@ -79,7 +79,7 @@ class _Plan:
     """A name of its own."""
 
     def letters(self, context: TaskContext | None) -> str:
-        """What dead letters have in the place of a topic's identity: rows of each write are counted from 0."""
+        """The identity in dead letters, in place of a topic's: rows of each write are counted from 0."""
         if not self.streams or context is None:
             return f"{TOPIC} {self.write}"
         query, batch = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
@@ -88,7 +88,7 @@ class _Plan:
 
 @dataclass
 class _Written(WriterCommitMessage):
-    """What one task wrote."""
+    """The result of one task."""
 
     counts: Counts
     count: int

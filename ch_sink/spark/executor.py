@@ -139,7 +139,7 @@ class SparkExecutor:
 
 
 def _description(tasks: Sequence[Task]) -> str:
-    """What Spark's UI says of a job: the streams with their batches."""
+    """The description of a job in Spark's UI: the streams with their batches."""
     batches = {task.stream: task.batch for task in tasks if isinstance(task, RangeTask)}
     streams = dict.fromkeys(task.stream for task in tasks)
     named = [f"{name}: batch {batches[name]}" if name in batches else name for name in streams]

@@ -66,7 +66,7 @@ def sink(config: Given) -> "Sink":
 
 
 class Sink:
-    """What `sink` returns. Spark pickles it, secrets included, where the function runs in a process of the server."""
+    """The result of `sink`. Spark pickles it, secrets included, where the function runs in a process of the server."""
 
     def __init__(self, config: Config) -> None:
         self._config = config.to_task_json()
@@ -115,7 +115,7 @@ _lock = threading.Lock()
 
 
 Work = Callable[[FrameStream], tuple[Mapping[int, Span], Execute]]
-"""What a batch holds, and what runs tasks on it; asked once the stream is claimed. Raises ChSinkError."""
+"""The spans of a batch, and the executor of tasks on it; asked once the stream is claimed. Raises ChSinkError."""
 
 
 def applied(frame: "DataFrame", config: Config, known: Known, partitions: int, work: Work) -> None:

@@ -41,7 +41,7 @@ class Span:
         return self.end - self.first - self.rows + self.repeated
 
     def above(self, offset: int) -> "Span":
-        """What the batch has from an offset on."""
+        """The records of the batch from an offset on."""
         if not self.first < offset < self.end:
             return self
         return (self.part(offset) if self.gaps else None) or Span(offset, self.end, self.end - offset)
@@ -49,7 +49,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the topic besides its records."""
+    """Facts about the topic besides its records."""
 
     topic_id: str
     high: Mapping[int, int] | None = None
@@ -220,7 +220,7 @@ class FrameStream:
     def _state(
         self, known: Known, spans: Mapping[int, Span], reached: Mapping[int, int]
     ) -> tuple[TopicState, dict[int, int]]:
-        """What the batch shows of the topic, and where the batch ends, by partition."""
+        """The topic as the batch shows it, and the end of the batch by partition."""
         low, ceiling = dict(reached), dict(reached)
         for p, span in spans.items():
             at = reached.get(p, span.first)

@@ -1,4 +1,4 @@
-"""What is installed on this machine for a driver: Java, Spark, and an archive of Spark's classes.
+"""The installation that a driver uses on this machine: Java, Spark, and an archive of Spark's classes.
 
 The class-data archive has Spark's classes parsed and verified once instead of at every start.
 ``python -m ch_sink.spark.prepare`` makes it, in about half a minute, unless it is there: `make` does so before the

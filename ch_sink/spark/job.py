@@ -27,7 +27,7 @@ log = logging.getLogger("ch_sink")
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a job ended."""
+    """The end of a job."""
 
     summaries: list[StreamSummary]
     failures: Mapping[str, ChSinkError]

@@ -54,7 +54,7 @@ _LAUNCHER_SETTINGS = ("spark.driver.defaultJavaOptions", "spark.driver.extraLibr
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Where py4j reaches the JVM."""
+    """The address at which py4j reaches the JVM."""
 
     port: int
     secret: str

@@ -97,7 +97,7 @@ def spans_of(frame: "DataFrame", topic: str) -> dict[int, Span]:
 
 
 def _part(frame: "DataFrame", partition: int, end: int, offset: int) -> Span:
-    """What the DataFrame has of a partition from an offset on, each offset once."""
+    """The DataFrame's records of a partition from an offset on, each offset once."""
     there = frame.where(f"partition = {partition} AND offset >= {offset}")
     (row,) = there.selectExpr("min(offset) AS first", "count(DISTINCT offset) AS n").collect()
     found = row.asDict()

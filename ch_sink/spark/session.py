@@ -24,7 +24,7 @@ log = logging.getLogger("ch_sink")
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _PANDAS = "PySpark does not yet fully support pandas"
 DAEMON_FAILED = "Error from python worker:"
-"""What Spark puts before the words of a Python process that ended before it could start workers."""
+"""Spark's prefix for the output of a Python process that ended before it could start workers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a stream's next batch reads: offset ranges. The ledger decides; the topic's watermarks say how far.
+"""The plan of a stream's next batch: offset ranges. The ledger decides; the topic's watermarks say how far.
 
 1. What was begun and not finished is run again as it was: the same end, and chunks cut by the same limits, whatever the
    settings say by now. So every attempt has the same chunks, and their inserts the same tokens.
@@ -172,7 +172,7 @@ class BatchPlanner:
         return reached
 
     def _unknown(self, state: TopicState, reached: Mapping[int, int]) -> dict[int, int]:
-        """Where the partitions begin of which the ledger knows nothing."""
+        """The places where partitions begin that are new to the ledger."""
         if reached.keys() >= state.low.keys():
             return {}
         if reached or self.ledger.topic_ids() or self.settings.start != "latest":
@@ -189,7 +189,7 @@ class BatchPlanner:
         return {p: found.get(p, high) for p, high in sorted(state.high.items())}
 
     def _held(self, state: TopicState, partition: int, start: int) -> int:
-        """Where reading can continue. Raises DataLoss if records were lost, and that is not allowed."""
+        """The offset at which reading can continue. Raises DataLoss if records were lost, and that is not allowed."""
         low = state.low[partition]
         if start < low and self.settings.on_data_loss == "fail":
             raise DataLoss(
@@ -280,7 +280,7 @@ def _begins(topic: TopicState, partition: int, offset: int, state: str, counts: 
 def plan_ranges(
     start: Mapping[int, int], latest: Mapping[int, int], max_offsets: int | None, chunk_offsets: int = 50_000
 ) -> dict[int, int]:
-    """Where each partition's next range ends, so that all ranges together hold at most ``max_offsets`` offsets.
+    """The end of each partition's next range, so that all ranges together hold at most ``max_offsets`` offsets.
 
     The limit is shared equally; what a partition does not need is left to the others. An end below the latest offset is
     moved back to a multiple of ``chunk_offsets`` unless the range would then be empty. Every partition of ``latest``

@@ -1,4 +1,4 @@
-"""Which job owns a stream, and whether that job is still alive.
+"""The job that owns a stream, and whether it is still alive.
 
 The newest claim owns the stream, and the owner checks it before each write. A job that was killed therefore blocks
 nobody: the next one claims the stream and continues. Only a claim of a process that is alive on this host is respected.
@@ -306,7 +306,7 @@ class _Stored:
 
     @property
     def fill(self) -> str:
-        """What an operator does so that all rows are stored as the configuration says."""
+        """The operator's next step, after which all rows are stored as the configuration says."""
         if self.policy.columns.source:
             return "use another table, and another `stream`"
         against = "--against topic " if self.table.engine.family is Family.MERGE_TREE else ""

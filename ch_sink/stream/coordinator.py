@@ -58,7 +58,7 @@ class Coordinator:
         """The claim under which it works, None before it has one."""
         self._errors = ErrorWatch(settings.errors, ports.dead_letters)
         self._gone: dict[int, int] = {}
-        """Where records were lost in the last batch, by partition."""
+        """The places where records were lost in the last batch, by partition."""
         self._planner = BatchPlanner(
             ports.ledger, settings, lambda partitions: ports.group.last_committed(settings.topic, partitions)
         )
@@ -81,7 +81,7 @@ class Coordinator:
 
     @property
     def states(self) -> States:
-        """What is known of the topic's partitions."""
+        """The states of the topic's partitions."""
         return self._stream.states
 
     @property
@@ -135,7 +135,7 @@ class Coordinator:
     def plan(
         self, state: TopicState, limit: int | None = None, ceiling: Mapping[int, int] | None = None
     ) -> list[OffsetRange]:
-        """What the next batch reads, for `batch`; empty if there is nothing. Raises as `BatchPlanner.plan` does.
+        """The ranges of the next batch, for `batch`; empty without new records. Raises as `BatchPlanner.plan` does.
 
         Args:
             state: the topic now.

@@ -82,7 +82,7 @@ _ABANDONED = 5.0
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """How a job runs, and for how long."""
+    """The course of a job, and its end."""
 
     slots: Callable[[], int] = lambda: 1
     """How many tasks the executor runs at once."""
@@ -95,7 +95,7 @@ class JobOptions:
     abandon: Callable[[], None] = lambda: None
     """Cancels the running calls of the executor."""
     lost: Callable[[], ChSinkError | None] = lambda: None
-    """Why the executor will run no task any more, if that was found out while it had none."""
+    """Why the executor will run no more tasks, if found while it had none."""
     on_resume: Callable[[JobStream], None] = lambda _: None
     """Is called with each stream that somebody resumed, before it is opened again."""
     discover: Callable[[], Changed] | None = None
@@ -133,7 +133,7 @@ class Job:
         self._lost: ChSinkError | None = None
         self._ready: frozenset[str] = frozenset()
         self._exchanges: dict[StreamStates, float] = {}
-        """When states are exchanged with each ledger next: infinite while that is under way."""
+        """The next time at which states are exchanged with each ledger: infinite while that is under way."""
         self._next_count = -math.inf
         self._discovering = options.discover is None or options.once
         self._next_discovery = self._began + options.discover_every
@@ -169,11 +169,11 @@ class Job:
 
     @property
     def summaries(self) -> list[StreamSummary]:
-        """What the job has done of each stream, of those that have left, too."""
+        """The figures of each stream, including those that have left the job."""
         return [stream.summary for stream in (*self.streams, *self._left)]
 
     def view(self) -> JobView:
-        """What the job does now; may be called by any thread."""
+        """A snapshot of the job; may be called by any thread."""
         standings, comparisons = self.roster.standings(), self.roster.comparisons()
         streams = [s for s in list(self.streams) if s.name in standings]
         opened = any(s.summary.opened for s in streams)

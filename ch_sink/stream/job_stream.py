@@ -36,7 +36,7 @@ from ch_sink.stream.rounds import Rounds
 
 
 class Phase(Enum):
-    """Where a stream is in its life: see the drawing above."""
+    """The state of a stream: see the drawing above."""
 
     OPENING = auto()
     """It is opened as soon as a thread is free."""
@@ -78,20 +78,20 @@ class Watermarks(Protocol):
 
 @dataclass(slots=True)
 class Pace:
-    """When a stream looks for new events, in seconds of the job's clock."""
+    """The times at which a stream looks for new events, in seconds of the job's clock."""
 
     interval: float = 1.0
     """Between two looks while there is no backlog."""
     flush: Flush = field(default_factory=Flush)
-    """When a few new events are read."""
+    """The time at which a few new events are read."""
     due: float = -math.inf
-    """When it looks next."""
+    """The time of its next look."""
     clear_at: float = -math.inf
-    """When it was last seen that nothing waits to be read, or a batch began: what waits now came after that."""
+    """The last time at which nothing waited to be read, or a batch began: what waits now came after that."""
     held_until: float | None = None
     """Until when a few new events wait for more."""
     active_at: float = -math.inf
-    """When its last batch began."""
+    """The time at which its last batch began."""
 
     def holds(self, events: int, now: float, active: int) -> bool:
         """Whether so many new events wait for more of them; notes until when."""
@@ -103,7 +103,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Reading:
-    """What there is to read, as the job knows it."""
+    """The job's knowledge of the topic's end and of how far it has read."""
 
     topic: TopicState | None = field(default=None, repr=False)
     """The state of the topic that was last planned by; None if the stream has been opened since."""
@@ -152,7 +152,7 @@ class JobStream:
         self.pace, self.reading, self.limit = pace or Pace(), Reading(), limit
         self.comes_and_goes, self.server = comes_and_goes, server
         self.summary = StreamSummary(settings.name, settings.topic, table)
-        """What this job has done of it."""
+        """The figures of this job alone."""
         self.phase = Phase.OPENING
         self.busy = False
         """Work of this stream is running."""

@@ -34,7 +34,7 @@ Kind = Literal["batch", "open", "states", "look"]
 _Lane = tuple[Kind, object]
 """A kind of work, and the server or ledger that it waits for."""
 Batch = dict[JobStream, Sequence[OffsetRange]]
-"""What each of its streams reads."""
+"""Each stream of a batch with the ranges that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What a look for topics found."""
+    """The result of a look for topics."""
 
     changed: Changed
 
@@ -131,7 +131,7 @@ class Lanes(Protocol):
         ...
 
     def wait(self, seconds: float) -> list[Report]:
-        """What has been reported since the last call; waits for the first report or a free lane, at most so long."""
+        """The reports since the last call; waits for the first report or a free lane, at most so long."""
         ...
 
     def close(self) -> None:

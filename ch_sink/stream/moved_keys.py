@@ -97,7 +97,7 @@ def expect_one_form(states: Mapping[int, State]) -> None:
 
 @dataclass(slots=True)
 class AddedPartitions:
-    """How far the former partitions are read before new ones.
+    """The offsets to which the former partitions are read before new ones.
 
     The producer goes on with the former partitions until it hears of the new ones, so the former ones are read as usual
     until a new one holds a record, and then once more to their ends.

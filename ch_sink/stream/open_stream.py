@@ -1,4 +1,4 @@
-"""What is open of a stream: claim, topic, table as it is by now, states of its partitions, changes that wait."""
+"""An open stream: its claim, topic and table, the states of its partitions, and its waiting changes."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ _BLOCKS = 2
 
 
 def fingerprint(policy: Policy, table: TargetTable, source_table: str = "") -> str:
-    """What decides which rows a range gives, as a short text without secrets.
+    """The settings that decide which rows a range gives, as a short text without secrets.
 
     ``source_table``: the only source table whose records the stream takes; empty if it takes all.
     """

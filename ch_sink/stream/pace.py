@@ -1,4 +1,4 @@
-"""How a job paces its streams: when they read, how much, when a slot is free, and when a failed one tries again.
+"""The pace of a job's streams: when they read, how much, when a slot is free, and when a failed one tries again.
 
 `Flush`: a stream with few new events waits for more, so that hundreds of small tables do not make as many parts a
 second. `fair_shares`: how many offsets each stream may read in its next batch. `Slots`: when the executor is about to
@@ -99,12 +99,12 @@ class Call:
     """A batch to execute."""
 
     slots: int
-    """That it takes."""
+    """The slots that it takes."""
     server: str = ""
     """The ClickHouse server of its streams."""
     runs: bool = False
     ends: float = math.inf
-    """When its call is expected to end."""
+    """The time at which its call is expected to end."""
 
 
 class Slots:
@@ -179,7 +179,7 @@ class Slots:
         return max(1, self._count - 1) if self._shared else self._count
 
     def _of(self, server: str) -> list[Call]:
-        """What is taken of the slots that this server's calls may take."""
+        """The calls that hold slots of this server."""
         return [work for work in self._taken if work.server == server or not self._shared]
 
     def _left(self, work: Call) -> int:
@@ -210,9 +210,9 @@ class Patience:
     pauses: Pauses = field(default_factory=Pauses)
     failures: int = 0
     began: float = math.inf
-    """When the first failure came."""
+    """The time of the first failure."""
     due: float = -math.inf
-    """When to try again."""
+    """The time of the next attempt."""
 
     def failed(self, now: float) -> bool:
         """Note a failure; returns whether to try again, at ``due``."""

@@ -41,7 +41,7 @@ class States:
         self._looked_up: dict[int, tuple[int, str | None]] = {}
         """Partition → offset, and the state that the ledger has there."""
         self._common = State()
-        """What concerns every partition: floors of truncates, names of sources and source tables, readings of keys."""
+        """Facts about every partition: floors of truncates, names of sources and source tables, readings of keys."""
         self._epoch = 0
         self.truncates: list[TruncateFloor] = ledger.facts(TruncateFloor)
         """Of all sources."""
@@ -116,7 +116,7 @@ class States:
 
     @property
     def key_forms(self) -> Mapping[str, str]:
-        """How keys are written now, by the name of their schema; empty if that is not known."""
+        """The present form of keys, by the name of their schema; empty if it is unknown."""
         return self._common.key_forms
 
     def change_keys(self, schema: str, form: str) -> None:

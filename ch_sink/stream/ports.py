@@ -1,4 +1,4 @@
-"""What a coordinator is given: its stream's settings, and the ports that only it uses."""
+"""Inputs of a coordinator: its stream's settings, and the ports that only it uses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class StreamSettings:
     chunk_offsets: int = 50_000
     chunk_bytes: int = 64 << 20
     start: str = "earliest"
-    """Where a stream begins of whose topic the ledger knows nothing."""
+    """The place where a stream begins whose topic is new to the ledger."""
     on_data_loss: Literal["fail", "continue"] = "fail"
     errors: ErrorLimits = field(default_factory=ErrorLimits)
     source_table: str = ""

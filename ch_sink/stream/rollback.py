@@ -36,7 +36,7 @@ _COMMIT_BITS = 80
 
 
 class Restored:
-    """What the ledger, the table and the consumer group of a stream that is being opened say of each other."""
+    """Signs that the ledger, the table or the consumer group of a stream was restored, found when it is opened."""
 
     def __init__(self, stream: OpenStream) -> None:
         self._stream, self._ledger = stream, stream.ports.ledger
@@ -129,7 +129,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What the ledger says that the table has. Versions are −1 where there is none."""
+    """The rows that the table has according to the ledger. Versions are −1 where there is none."""
 
     filled: int
     """The highest version of a living row of the table that took the stream's place last, −1 if it is unknown."""
@@ -147,7 +147,7 @@ class _Wanted:
         return cls(max(tops, default=-1), since, _removals(ledger, topic_id), tuple(ledger.facts(TruncateFloor)))
 
     def lacking(self, target: Target, stored: int) -> str:
-        """What a table whose highest version is ``stored`` lacks, in words; empty if nothing shows that it does."""
+        """The lacking rows of a table whose highest version is ``stored``, in words; empty if nothing shows any."""
         if not _shows_losses(target) or self._is_in(stored, -1, -1) or self._is_in(stored, *self.removals):
             return ""
         table = target.table.qualified.replace("`", "")
@@ -201,7 +201,7 @@ def _filled_again(table: TargetTable, policy: Policy) -> str:
 
 
 def lacking(ledger: Ledger, target: Target, topic_id: str, partitions: int, stored: Callable[[], int]) -> str:
-    """What a table lacks of what its stream has stored, in words; empty if nothing shows that it lacks rows.
+    """The rows of its stream that a table lacks, in words; empty if nothing shows that it lacks any.
 
     Args:
         partitions: how many the topic has.
@@ -281,7 +281,7 @@ def fill_note(noted: Mapping[str, Any]) -> str:
 
 
 def marked(comment: str) -> dict[str, Any] | None:
-    """What the comment of a table says that a run filled and did not finish; None for any other table."""
+    """The note in the comment of a table that a run filled and did not finish; None for any other table."""
     if not comment.startswith(_MARK):
         return None
     noted: dict[str, Any] = json.loads(comment.removeprefix(_MARK))

@@ -50,7 +50,7 @@ class Roster:
         self._alive = Alive(run_id, socket.gethostname(), here, born(here))
         self._beaten: dict[str, float] = {}
         self._marks: dict[StreamStates, object] = {}
-        """What was last read of each ledger."""
+        """The mark of each ledger when it was last read."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -99,7 +99,7 @@ class Roster:
             member.patience.reset()
 
     def _hurry(self, error: ChSinkError | None) -> None:
-        """What this error was about works again: the others that wait for it need not wait any longer."""
+        """The server of this error answers again: the other streams that wait for it need not wait any longer."""
         for other in self._members.values():
             if other.standing.state == "waiting" and type(other.failure) is type(error):
                 other.patience.due = -math.inf
@@ -148,7 +148,7 @@ class Roster:
             return {name: member.standing for name, member in self._members.items()}
 
     def comparisons(self) -> dict[str, Compared]:
-        """What the newest comparisons of streams with their sources found."""
+        """The newest comparisons of streams with their sources."""
         with self._lock:
             return {m.name: m.compared for m in self._members.values() if m.compared is not None}
 
@@ -168,7 +168,7 @@ class Roster:
         return StreamFailed(f"stream {name!r} is paused by {by}", hint=hint)
 
     def ledgers(self) -> list[StreamStates]:
-        """Where the states of the streams are recorded."""
+        """The tables in which the states of the streams are recorded."""
         with self._lock:
             return list(dict.fromkeys(m.states for m in self._members.values() if m.states is not None))
 
@@ -274,13 +274,13 @@ class Roster:
 class _Outage:
     began: float
     said: float
-    """When the last line was written."""
+    """The time of the last line."""
     error: ChSinkError
     streams: set[str] = field(default_factory=set)
 
 
 class Outages:
-    """What the log says of outages: a line when one begins, one a minute, one when it ends, however many streams wait.
+    """Log lines about outages: a line when one begins, one a minute, one when it ends, however many streams wait.
 
     An outage is known by the type of its error, which says which server is unavailable. Times are seconds of a clock
     that never steps back.

@@ -65,7 +65,7 @@ class Held:
 
 
 def task_name(task: Task) -> StreamName:
-    """What the tokens of a task are named after."""
+    """The name in the tokens of a task."""
     batch = task.batch if isinstance(task, RangeTask) else 0
     return StreamName(task.stream, task.topic, task.topic_id, task.partition, task.attempt, batch)
 

@@ -30,9 +30,9 @@ from ch_sink.stream.pace import Patience
 SILENCE = 60.0
 """A job elsewhere that has recorded nothing for so many seconds counts as gone."""
 _COMMAND = "ch_sink "
-"""How the name of a command begins that asks for a pause; a person's has no space."""
+"""The prefix of a command's name that asks for a pause; a person's has no space."""
 _PROCESS = re.compile(r"@(.*), process (\d+):(\d*)")
-"""How it ends: the host, the process and its start time, since a container's have the same id each time."""
+"""The suffix: the host, the process and its start time, since a container's have the same id each time."""
 _WAIT = 600.0
 """Seconds that a running batch gets to its end."""
 _UNHEARD = 5.0
@@ -40,7 +40,7 @@ _UNHEARD = 5.0
 
 
 def standing(recorded: RecordedState, config: str | None = None) -> Standing:
-    """What a job that has the stream, or is about to take it, does with it.
+    """The standing of a stream for a job that has it or is about to take it.
 
     ``config``: fingerprint of the job's configuration; a stream that stopped under another one is tried again.
     """
@@ -153,7 +153,7 @@ def left_paused(recorded: RecordedState) -> bool:
 
 
 def read_current(states: StreamStates, names: Sequence[str], now: float) -> dict[str, RecordedState]:
-    """What is recorded, after ending the pauses of commands that were killed. ``now``: seconds since 1970."""
+    """The recorded states, after ending the pauses of commands that were killed. ``now``: seconds since 1970."""
     found = states.read(names)
     left = [name for name, recorded in found.items() if left_paused(recorded)]
     if not left:
@@ -174,7 +174,7 @@ def _gone(process: int, started: str) -> bool:
 
 
 def person() -> str:
-    """Who asks: the user, by number if a container's has no name, and the host."""
+    """The person who asks: the user, by number if a container's has no name, and the host."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):
@@ -213,7 +213,7 @@ class Member:
     settled: bool = True
     """A person must settle its error: a job that starts with the same configuration does not try again."""
     compared: Compared | None = None
-    """What `ch_sink verify` found last."""
+    """The result of the last `ch_sink verify`."""
     _request: Request | None = None
     """The last request that was followed."""
     _noted: bool = True
@@ -253,7 +253,7 @@ class Member:
         self.patience.reset()
 
     def change(self, found: Standing, failure: ChSinkError | None) -> None:
-        """What the job found."""
+        """Record the condition that the job found."""
         self._noted = self._noted and found.state == self.standing.state
         self.standing, self.failure = found, failure
 

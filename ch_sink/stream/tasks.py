@@ -17,7 +17,7 @@ from ch_sink.table.model import TargetTable
 _SHORT = 5_000
 """Offsets below which a range is read, planned and inserted in one thread."""
 _FIXED = 500
-"""What a task costs whatever it reads, in offsets: answers of Kafka and ClickHouse that it waits for."""
+"""The fixed cost of a task, in offsets: answers of Kafka and ClickHouse that it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def patience(task: Task, deadline: float) -> float:
 
 
 def weight(task: Task) -> int:
-    """What a task is expected to cost, in offsets."""
+    """The expected cost of a task, in offsets."""
     return _FIXED + (task.end - task.start if isinstance(task, RangeTask) else 0)
 
 
@@ -164,7 +164,7 @@ TaskResult = RangeDone | ReleaseDone
 
 
 def progress_entry(task: Task, end: int, state: State) -> RangeProgress:
-    """What a task records when everything below ``end`` is stored."""
+    """The entry that a task records when everything below ``end`` is stored."""
     claim = task.claim.number if task.claim is not None else 0
     start, batch = (task.start, task.batch) if isinstance(task, RangeTask) else (0, 0)
     return RangeProgress(task.topic_id, task.partition, start, end, state.to_json(), claim, batch)

@@ -150,7 +150,7 @@ class Turn:
         self.batches += groups.values()
 
     def _next(self, looked: Looked) -> list[_Planned]:
-        """What these streams read; those whose last batch is the longest ago come first, and some may not come."""
+        """The ranges of these streams, those first whose last batch is the longest ago; some may have to wait."""
         active = sum(self._is_active(s) for s in self.streams)
         planned: list[_Planned] = []
         for stream, topic in sorted(looked, key=lambda found: found[0].pace.active_at):

@@ -37,7 +37,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the checks look at. ``key`` is empty for a topic without keys."""
+    """The subject of the checks. ``key`` is empty for a topic without keys."""
 
     table: TargetTable
     key: tuple[str, ...]
@@ -85,7 +85,7 @@ def _engine(here: Situation) -> Iterable[Finding]:
 
 
 def deletes_finding(table: TargetTable, policy: ChangePolicy) -> Finding | None:
-    """What becomes of deletes if the engine marks none; None if it does."""
+    """The finding about deletes if the engine does not mark them; None if it does."""
     engine, ignored = table.engine, policy.deletes == "ignore"
     if engine.family is not Family.REPLACING or engine.is_deleted_column or engine.sign_column:
         return None

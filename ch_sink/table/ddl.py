@@ -176,7 +176,7 @@ def views_of(table: TargetTable, key: Sequence[str], cluster: str | None) -> lis
 
 
 def made_table(schema: RowSchema, spec: TableSpec) -> TargetTable:
-    """What views need to know of the table that :func:`create_table` makes."""
+    """The table that :func:`create_table` makes, as far as views need it."""
     columns = tuple(Column(plan.name, plan.type) for plan in plan_columns(schema, spec))
     order = tuple(name for element in sorting_key(schema, spec) for name in key_expressions(element))
     return TargetTable(spec.database, spec.table, made_engine(spec), columns, order, spec.partition_by)

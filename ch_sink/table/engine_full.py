@@ -136,7 +136,7 @@ def parse_engine(engine: str, engine_full: str) -> EngineClause:
 
 
 _MOVES = (("TO", "VOLUME"), ("TO", "DISK"), ("RECOMPRESS", "CODEC"))
-"""How an element of a TTL goes on that removes no rows."""
+"""The continuation of a TTL element that removes no rows."""
 
 
 def removing_ttl(ttl: str) -> str:

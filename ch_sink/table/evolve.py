@@ -21,11 +21,11 @@ from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.sql import literal, quote
 
 REFILL_ALONE = "fill the table again with `ch_sink resync CONFIG --against topic --apply`"
-"""What makes rows without a key, which are found by all of their values, those of altered columns."""
+"""The step that gives rows without a key, which are found by all of their values, the altered columns' values."""
 
 
 def refilled(table: TargetTable, key: Collection[str]) -> list[str]:
-    """What follows an ALTER of columns, for a person."""
+    """The steps for an operator after an ALTER of columns."""
     return [f"If it has rows, {REFILL_ALONE} then."] if table.finds_by_all(key) else []
 
 
@@ -108,7 +108,7 @@ def adding_by_hand(table: TargetTable, columns: Mapping[str, str]) -> list[str]:
 
 
 def not_found_again(table: TargetTable, column: Column) -> tuple[str, list[str]]:
-    """Why a table without a key cannot have this column of `TargetTable.shown_anew`, and the statements that help."""
+    """Why a table without a key cannot have this column of `TargetTable.shown_anew`, and what helps."""
     why = (
         f"rows have no key and are found by all of their values, and the events do not state {column.name!r}, which is "
         f"DEFAULT {column.default_expression}"
@@ -136,7 +136,7 @@ def addition(plan: ColumnPlan, previous: str | None, columns: Collection[str]) -
 
 
 def _changes(existing: TargetTable, plan: ColumnPlan) -> Iterable[str]:
-    """What a column that exists needs to take every value of the source's type."""
+    """The changes that an existing column needs to take every value of the source's type."""
     column = existing.column(plan.name)
     if column is None or not column.insertable:
         return
@@ -167,7 +167,7 @@ def window_setting(table: TargetTable) -> str:
 
 
 def _own_actions(existing: TargetTable, spec: TableSpec) -> Iterable[str]:
-    """What a table needs whatever its source has: a history's system columns, and the window."""
+    """The changes that a table needs whatever its source has: a history's system columns, and the window."""
     if existing.engine.family is Family.MERGE_TREE:
         for plan in system_plans(replace(spec, engine=EngineChoice.APPEND)):
             # Nobody knows the times of the rows that are there.
@@ -219,7 +219,7 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
 def existing_statements(
     existing: TargetTable, schema: RowSchema, spec: TableSpec, *, keep: bool = False, empty: bool = False
 ) -> list[Statement]:
-    """What ``init`` runs if the table already exists: the sink's own tables, the diff, and the views.
+    """The statements of ``init`` for an existing table: the sink's own tables, the diff, and the views.
 
     ``keep``: its columns stay as they are; ``empty``: it has no rows.
     """
@@ -254,7 +254,7 @@ def planned_table(
 
 
 def unseen_statements(existing: TargetTable, key: Sequence[str] | None, spec: TableSpec) -> list[Statement]:
-    """What ``init`` runs for an existing table of whose topic nothing is known yet: the sink's own tables, the views.
+    """The statements of ``init`` for a table whose topic shows nothing yet: the sink's own tables, the views.
 
     ``key``: the topic's, with which the views are made; None leaves them out.
     """

@@ -1,4 +1,4 @@
-"""What the server says about itself and about row policies."""
+"""Facts that the server states about itself and about row policies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class RowPolicy:
         return user not in self.spared if self.everybody else user in self.users
 
     def binds(self, user: str) -> str:
-        """What is wrong with a policy that concerns the sink's own user."""
+        """The problem of a policy that concerns the sink's own user."""
         return f"row policy {self.name} also binds the sink's own user {user}: its lookups would miss rows"
 
     def spare(self, user: str, table: str) -> str:

@@ -14,7 +14,7 @@ from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import literal, quote
 
 _ZONELESS = ("Timestamp", "MicroTimestamp", "NanoTimestamp")
-"""What numbers count that are times in no zone, sent as if they were UTC's: DATETIME, timestamp, datetime2."""
+"""Types of numbers that are times in no zone, sent as if in UTC: DATETIME, timestamp, datetime2."""
 _UTC = ("", "UTC", "Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Universal", "Etc/Universal", "Etc/Zulu", "GMT", "Etc/GMT")
 _NEVER_NULL = ("Array", "Map", "Nested")
 _RANGES = {
@@ -140,7 +140,7 @@ def _change(
 
 
 def _less(source: ChType, target: ChType) -> str:
-    """Which of the source's values the column cannot hold; empty if it holds all of them, or no number, day or time."""
+    """The source's values that the column cannot hold; empty if it holds all of them, or no number, day or time."""
     if held(source, target):
         return ""
     if source.name in ("Array", "Map"):

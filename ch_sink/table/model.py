@@ -60,7 +60,7 @@ _CLEANUPS = (
 
 @dataclass(frozen=True, slots=True)
 class TargetTable:
-    """Where rows go. For a ``Distributed`` table the engine and keys are those of its local table."""
+    """The table into which rows go. For a ``Distributed`` table the engine and keys are those of its local table."""
 
     database: str
     name: str

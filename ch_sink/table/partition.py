@@ -1,4 +1,4 @@
-"""Which table partition each row belongs to, found on the client: one insert then is one block and one part.
+"""The table partition of each row, found on the client: one insert then is one block and one part.
 
 Covers the usual expressions; for the others the answer is None and the server divides the block. Never guesses:
 where ClickHouse's own result would leave the range of its type (a Date before 1970, say), the answer is None.
@@ -164,7 +164,7 @@ class _Part:
 
     values: pa.Array
     kind: str = "plain"
-    """How its label is written: plain, date (days since 1970) or time (seconds since 1970)."""
+    """The form of its label: plain, date (days since 1970) or time (seconds since 1970)."""
 
 
 def partition_groups(table: TargetTable, rows: pa.Table) -> list[tuple[str, npt.NDArray[np.int64]]] | None:

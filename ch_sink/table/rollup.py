@@ -61,7 +61,7 @@ class Rollup:
     """Columns of the table that the expressions name."""
     dedup_window: int = 0
     meaning: tuple[str, ...] = ()
-    """What else decides the values of the expressions: the types of these columns, the server and its settings."""
+    """Further inputs of the expressions' values: the types of these columns, the server and its settings."""
 
     @property
     def qualified(self) -> str:

@@ -1,4 +1,4 @@
-"""Which rollups a table can have, and the types of their expressions, which the server tells."""
+"""The rollups that a table can have, and the types of their expressions, which the server states."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _VARYING = re.compile(
 Earlier servers do not say it in `system.functions`, and their query cache believes in `connectionId` and others."""
 _IN = re.compile("(global)?(not)?(null)?in(ignoreset)?", re.IGNORECASE)
 _NOTE = re.compile(r"( ?\((alias .*|children \d+)\))+$")
-"""What follows the name of a node."""
+"""The notes that follow the name of a node."""
 _KEYLESS = re.compile(r"\b(JSON|Object|Dynamic|Variant|(Simple)?AggregateFunction)\b")
 """Types that the server takes into no sorting key."""
 _FLOAT = re.compile(r"\b(Float32|Float64|BFloat16)\b")
@@ -181,7 +181,7 @@ def expect_row_functions(
 
 
 def names_in(trees: Sequence[str]) -> list[str]:
-    """What `syntax_probe` names: functions, columns and arguments of lambdas."""
+    """The names in the answer to `syntax_probe`: functions, columns and arguments of lambdas."""
     return sorted({name for nodes in _nodes(trees) for kind, name in nodes if kind in ("Function", "Identifier")})
 
 

@@ -1,4 +1,4 @@
-"""How a generated table looks: the choices of ``init``, and the columns that follow from the source's row type."""
+"""Specification of a generated table: choices of ``init``, and the columns that follow from the source's row type."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -83,7 +83,7 @@ class EngineChoice(StrEnum):
         }[self]
 
     def describe(self, column: str) -> str:
-        """What a system column holds, as its comment says it."""
+        """The content of a system column, as its comment says it."""
         if column == "_sign":
             return {
                 EngineChoice.SIGN_REPLACING: "1 for a row, -1 for a deleted one",

@@ -41,7 +41,7 @@ _KEPT = "Kept by ch_sink"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a server has under the name of a view. A parameterized view has its types when it is read."""
+    """The object that a server has under the name of a view. A parameterized view has its types when it is read."""
 
     engine: str
     comment: str
@@ -81,7 +81,7 @@ def name_taken(shown: Mapping[str, Shown], wanted: Iterable[str]) -> TableError 
 
 
 def differs(shown: Shown, columns: Iterable[Column]) -> str:
-    """How a view shows these columns of its table otherwise than they are, in words; empty if it does not."""
+    """The columns of its table that a view shows otherwise than they are, in words; empty if there are none."""
     mine = {column.name: column.type for column in columns}
     if shown.columns and (lacking := [name for name in mine if name not in shown.columns]):
         return f"it lacks column {', '.join(lacking)}"
@@ -92,7 +92,7 @@ def differs(shown: Shown, columns: Iterable[Column]) -> str:
 
 
 def stale(shown: Shown, table: TargetTable, sql: str) -> str:
-    """How a view of a table differs from the one that this statement would create, in words; empty if not."""
+    """The differences of a view from the one that this statement would create, in words; empty if there are none."""
     if found := differs(shown, table.shown_columns):
         return found
     return "" if sql.endswith(f"COMMENT {literal(shown.comment)}") else "it was created with another definition"

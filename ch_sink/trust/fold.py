@@ -68,7 +68,7 @@ def lenient(policy: Policy, shadow: TargetTable) -> Policy:
 
 @dataclass(slots=True)
 class Letters:
-    """Which records cannot be applied."""
+    """The records that cannot be applied."""
 
     whole: bool = False
     """Keep their values and headers, too, which the topic has."""

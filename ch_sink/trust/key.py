@@ -43,7 +43,7 @@ class WantedKey:
         )
 
     def within(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Which of these rows have the key. Raises StreamFailed if they lack one of its columns."""
+        """A mask of the rows that have the key. Raises StreamFailed if they lack one of its columns."""
         lacking = [name for name in self._values if name not in rows.column_names]
         if lacking and rows.num_rows:
             raise StreamFailed(

@@ -52,7 +52,7 @@ class Reading:
 
     @staticmethod
     def of(subject: Subject) -> "Reading":
-        """What a stream reads. Raises TableError."""
+        """The reading of a subject's stream. Raises TableError."""
         target = Target.of(subject.table, subject.settings.policy)
         # A delete of a row without a key is known by the values that it had.
         decoder = subject.decoder(subject.table, target.wants_before(subject.key))
@@ -266,7 +266,7 @@ class _Life:
             self.bad.append((records.keys[bad.index], event))
 
     def _noted(self, event: Event) -> Event | None:
-        """What the sink's own tables and the ledger say of this record; None if nothing."""
+        """The event as the sink's own tables and the ledger explain it; None if they say nothing."""
         place, noted = (event.partition, event.offset), self.noted
         if place in noted.erased:
             return replace(event, rule="erased", why="`ch_sink purge --key` has removed the row")
@@ -295,7 +295,7 @@ class _Life:
         return event
 
     def _matching(self, batch: ChangeBatch) -> npt.NDArray[np.bool_]:
-        """Which events are of the wanted key; without keys, which have its values before or after."""
+        """A mask of the events of the wanted key; without keys, of those that have its values before or after."""
         rows = np.array(batch.op != Op.TRUNCATE, dtype=np.bool_)
         if batch.key is not None:
             return np.logical_and(self.wanted.within(batch.key), rows)

@@ -299,7 +299,7 @@ def every_column(
     reader: SourceReader,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[SnapshotColumn]:
-    """How all of the columns are read. Raises StreamFailed if one of them cannot be, and SourceError."""
+    """The readings of all columns. Raises StreamFailed if one of them cannot be, and SourceError."""
     chosen = policy.columns
     added = {name for name, _ in chosen.add}
     wanted = [c for c in columns if c.name not in added]

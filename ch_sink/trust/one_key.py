@@ -55,7 +55,7 @@ class Erased:
     rows: dict[str, int]
     """Table → stored rows, of all versions."""
     remains: tuple[str, ...]
-    """Where values of the key are that this cannot remove, and what would bring the row back."""
+    """Places whose values of the key this cannot remove, and what would bring the row back."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -241,7 +241,7 @@ def _at_places(topic_id: str, life: Biography) -> str:
 
 
 def _of_other_streams(own: OwnTables, condition: str) -> Iterator[str]:
-    """What streams of other names keep of the topic's records that meet the condition.
+    """The rows that streams of other names keep of the topic's records that meet the condition.
 
     A stream that still runs needs its waiting changes, so they are left alone.
     """
@@ -337,7 +337,7 @@ def life_of(
 
 
 def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
-    """What the ledger and the sink's own tables say of the topic's records. Raises ClickHouseError."""
+    """The notes of the ledger and the sink's own tables about the topic's records. Raises ClickHouseError."""
     removed = [fact for fact in subject.ledger.facts(RowsEdited) if fact.topic_id == topic_id]
     return replace(
         own.noted(topic_id, subject.reached(topic_id).applied),
@@ -374,7 +374,7 @@ def _stored_versions(client: Client, table: TargetTable, condition: str) -> froz
 
 
 def _courses(subject: Subject, topic: TopicState, epoch: int) -> dict[int, Course]:
-    """How the stream began the partitions that it has read, and where their epochs rose.
+    """The beginnings of the partitions that the stream has read, and the places where their epochs rose.
 
     They rise as a batch begins, if partitions were added or if another strategy orders the changes. Where positions
     step back, the topic shows it.

@@ -36,7 +36,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class OwnTables:
-    """Where a stream keeps dead letters, hand-over rows and waiting changes."""
+    """A stream's tables of dead letters, hand-over rows and waiting changes."""
 
     client: Client
     stream: str
@@ -49,7 +49,7 @@ class OwnTables:
     """The ledger, whose states name keys with two rows; None if it is not in ClickHouse."""
 
     def noted(self, topic_id: str, applied: dict[int, int]) -> Noted:
-        """What they say of a topic's records. Raises ClickHouseError."""
+        """The notes of these tables about a topic's records. Raises ClickHouseError."""
         named = {"stream": self.stream, "topic_id": topic_id}
         mine = "stream = {stream:String} AND topic_id = {topic_id:String}"
         outcome = "outcome" if "outcome" in self.dead_letters.columns() else "''"
@@ -185,7 +185,7 @@ def mark_of(table: TargetTable) -> str:
 
 
 def place_of(table: TargetTable) -> str:
-    """What rows replace each other by, as one expression that is never null.
+    """The key by which rows replace each other, as one expression that is never null.
 
     Rows of one sorting key in several table partitions count as one place: they leave together.
     """

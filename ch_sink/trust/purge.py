@@ -55,7 +55,7 @@ SETTLE = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What a purge removed, or would remove."""
+    """The rows that a purge removed, or would remove."""
 
     stream: str
     table: str
@@ -65,7 +65,7 @@ class Purged:
     bound: int
     """Only rows below this version were looked at; 0 if nothing can be purged."""
     note: str = ""
-    """Why there is nothing to do, if that needs to be said."""
+    """Why there is nothing to do, if it needs to be stated."""
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -112,7 +112,7 @@ def expect_keyed(refill: Refill) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where the changes begin that are applied to the rows of the source."""
+    """The beginning of the changes that are applied to the rows of the source."""
 
     at: Mapping[int, int]
     """Partition → offset; every change below it was committed before the rows are read."""
@@ -122,7 +122,7 @@ class Start:
     facts: tuple[Fact, ...] = ()
     """Further facts that the fold takes into account."""
     version: int = 0
-    """That of the rows: below the versions of all those changes."""
+    """The version of the rows, below the versions of all those changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class NewTable:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How the rows that readers see in a new table differ from those of the former one."""
+    """The differences between the rows that readers see in a new table and in the former one."""
 
     gone: int
     came: int
@@ -300,7 +300,7 @@ def filler(refill: Refill, say: Say) -> Iterator[tuple[SourceReader, list[Snapsh
 def _floors(
     refill: Refill, topic: TopicState, at: Mapping[int, int], position: int, epoch: int
 ) -> tuple[TableRefilled, ...]:
-    """What the ledger has to know of rows that show every change below this position of the source; 0 for none."""
+    """The ledger's entries about rows that show every change below this position of the source; 0 for none."""
     if refill.subject.settings.policy.versions.strategy in ("kafka_offset", "source_time"):
         position = 0  # nothing shows when the source's positions restart
     until, run = int(time.time() * 1000) + CLOCKS, new_run()

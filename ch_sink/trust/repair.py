@@ -50,7 +50,7 @@ _INSERT: dict[str, str | int] = {
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair found, and what it wrote or would write."""
+    """The differences that a repair found, and the rows that it wrote or would write."""
 
     report: Report
     applied: bool

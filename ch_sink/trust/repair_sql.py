@@ -124,7 +124,7 @@ def too_new(table: TargetTable, highest: int | None) -> str:
 
 
 def _step(table: TargetTable) -> int:
-    """How far the version of a row of the source has to be above the one that the table has of its key."""
+    """The distance by which the version of a row of the source has to exceed the table's version of its key."""
     family = table.engine.family
     columns = [c.name for c in table.columns]
     later_wins = family is Family.REPLACING and partition_in_sorting_key(

@@ -1,4 +1,4 @@
-"""What a comparison found: as JSON, as text lines, and as one HTML file without anything from outside."""
+"""The report of a comparison: as JSON, as text lines, and as one HTML file without anything from outside."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class Report:
     lacking: tuple[str, ...] = ()
     """Columns of the source that the table lacks."""
     view: str = ""
-    """Which view of the table readers should not trust, and why; empty if there is none."""
+    """The view of the table that readers should not trust, and why; empty if there is none."""
     behind: bool = False
     """The stream has not applied the changes of the rows that could not be judged."""
     rollups: tuple[RolledUp, ...] = ()
@@ -72,7 +72,7 @@ class Report:
         against: str,
         rows: int,
     ) -> Self:
-        """What a comparison has noted under a step."""
+        """The report of what a comparison has noted under a step."""
         kinds = differences.kinds(step)
         return cls(
             stream,
@@ -88,7 +88,7 @@ class Report:
 
     @property
     def unrelated(self) -> str:
-        """That no row of the table is in the database; empty if some are."""
+        """A note that no row of the table is in the database; empty if some are."""
         if self.against != "source" or self.partial or not self.rows or self.extra != self.rows:
             return ""
         rows = counted(self.rows, "row")
@@ -106,7 +106,7 @@ class Report:
 
     @property
     def notes(self) -> list[str]:
-        """What the figures do not say, a sentence each."""
+        """Notes that the figures do not show, a sentence each."""
         said = [self.unrelated, *self.causes, self.lagging]
         if self.view:
             said.append(f"{self.view}, so readers may see other values until the stream is opened again")

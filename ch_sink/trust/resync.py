@@ -55,7 +55,7 @@ _ROUNDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Resynced:
-    """What a resync did, or would do."""
+    """The result of a resync, or its plan."""
 
     stream: str
     table: str
@@ -71,9 +71,9 @@ class Resynced:
     size: int = 0
     """Bytes on disk that the table has, which is about what the new one needs; 0 if that is not known."""
     shape: tuple[str, ...] = ()
-    """How the new table differs from the stream's."""
+    """The differences of the new table from the stream's."""
     moved: "Moved | None" = None
-    """How the rows of the new table differ from those of the former one, shortly before the exchange."""
+    """The differences of its rows from those of the former table, shortly before the exchange."""
     lacking: int = 0
     """Changes that another table lacks, since they cannot be applied or wait for values."""
 
@@ -295,7 +295,7 @@ def _catch_up(refill: Refill, fold: Fold, topic: TopicState) -> None:
 
 
 def _goal(refill: Refill, topic: TopicState) -> dict[int, int]:
-    """How far the new table may go: up to the stream, or to the topic's end if no job works on the stream."""
+    """The offsets up to which the new table may go: the stream's, or the topic's end if no job works on the stream."""
     if works(refill.subject.states, refill.stream):
         return refill.subject.reached(topic.topic_id).applied
     return refill.subject.topic.state(topic.topic).high

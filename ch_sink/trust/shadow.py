@@ -210,7 +210,7 @@ def _create_differences(name: str) -> str:
 
 
 def _version_type(target: TargetTable) -> str:
-    """That of the target if it is a number, so that its versions are those of the same changes."""
+    """The version type of the target if it is a number, so that equal changes have equal versions."""
     name = version_column(target)
     column = target.column(name) if name else None
     if column is not None and column.type in ("UInt64", "Int64", "UInt128", "Int128", "UInt256", "Int256"):

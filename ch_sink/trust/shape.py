@@ -31,7 +31,7 @@ class Wanted:
 
     spec: TableSpec
     stated: frozenset[str]
-    """Which keys of the section ``init`` the file has; the spec's other values are defaults."""
+    """The keys of the section ``init`` that the file has; the spec's other values are defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Shape:
     notes: tuple[tuple[str, str], ...]
     """Source types of added and changed columns."""
     changes: tuple[str, ...]
-    """What the shape changes, in words."""
+    """The changes of the shape, in words."""
     wanted: Wanted
 
     def has_other_columns(self, live: TargetTable) -> bool:
@@ -119,7 +119,7 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
 
 
 def differences_of_shape(table: TargetTable, live: TargetTable) -> tuple[str, ...]:
-    """How a table differs from the live one, in words."""
+    """The differences of a table from the live one, in words."""
     # A VersionedCollapsingMergeTree has its version in the sorting key.
     order = [", ".join(e for e in t.sorting_key if e not in t.system_columns) for t in (live, table)]
     pairs = {
@@ -263,7 +263,7 @@ def _meanings(live: TargetTable, columns: Iterable[Column]) -> Iterator[str]:
 
 
 def _remade(live: TargetTable, column: Column) -> list[str]:
-    """What gives a column of a table without rows another type. The server converts few types, and a codec may not fit.
+    """Actions that give a column of an empty table another type: the server converts few, and a codec may not fit.
 
     Raises StreamFailed if others are computed from it.
     """

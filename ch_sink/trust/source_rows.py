@@ -45,7 +45,7 @@ class ReadSource:
 
 
 def several_connectors(subject: Subject, topic_id: str) -> str:
-    """That the source is one of the databases that the stream has met, if there may be others; else empty.
+    """A note that the source may be only one of the databases that the stream has met; else empty.
 
     One connector may have followed another, of the same database.
     """

@@ -1,4 +1,4 @@
-"""What a command works on: one stream with its table, and what of the table is compared."""
+"""The subject of a command: one stream with its table, and what of the table is compared."""
 
 from collections.abc import Callable, Mapping, Set
 from contextlib import AbstractContextManager
@@ -35,13 +35,13 @@ class Subject:
     columns: tuple[Column, ...]
     """The columns that the stream fills."""
     database: str
-    """Where the shadow is made."""
+    """The database of the shadow."""
     topic: TopicReader
     decoder: MakeDecoder
     ledger: Ledger
     """The stream's own; it is read, and claimed only by commands that need the stream to stand still."""
     states: StreamStates
-    """Where a job is asked to pause."""
+    """The table in which a job is asked to pause."""
     schema: RowSchema | None = None
     """The row type that the topic shows."""
     source: Callable[[], SourceReader] | None = None
@@ -79,7 +79,7 @@ class Subject:
         return held(self.ledger, self.states, what, check=self.check, say=say)
 
     def reached(self, topic_id: str) -> Reached:
-        """How far the stream has come in this topic."""
+        """The progress of the stream in this topic."""
         return reached(self.ledger, topic_id)
 
 

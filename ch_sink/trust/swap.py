@@ -36,7 +36,7 @@ class Exchange:
     """Facts to record about a topic of which the stream has read nothing."""
     facts: Sequence[TableRefilled]
     results: Sequence[FinishedRange]
-    """Where the stream goes on if that is behind what it has applied."""
+    """The offsets at which the stream goes on, if behind those that it has applied."""
     resolved: Mapping[int, Sequence[int]]
     """Partition → offsets of waiting changes that the new table has."""
     after: Sequence[str] = ()
@@ -120,12 +120,12 @@ def results_at(topic: TopicState, states: Mapping[int, tuple[int, State]]) -> li
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Where the rows of a new table come from."""
+    """The origin of the rows of a new table."""
 
     topic: TopicState
     against: Literal["source", "topic"]
     known: TopicFacts | None
-    """What to note about the topic if the stream has read nothing of it."""
+    """The facts to note about the topic if the stream has read nothing of it."""
     shape: Shape | None = None
     """Another shape of the new table."""
 

@@ -80,7 +80,7 @@ class _Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a stream has come, by partition."""
+    """The progress of a stream, by partition."""
 
     applied: dict[int, int]
     """Everything below these offsets is in the table."""
@@ -94,7 +94,7 @@ def offsets_behind(at: Mapping[int, int], high: Mapping[int, int]) -> int:
 
 
 def reached(ledger: Ledger, topic_id: str) -> Reached:
-    """How far the stream has read a topic, by its ledger."""
+    """The progress of the stream in a topic, by its ledger."""
     # Intents first: one that is finished in between is in the progress.
     intents = ledger.open_intents(topic_id)
     applied = ledger.progress(topic_id)

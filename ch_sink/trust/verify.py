@@ -356,7 +356,7 @@ def _expect_read(named: Sequence[Column], read: Sequence[Column]) -> None:
 
 
 def _decoder(subject: Subject) -> MakeDecoder:
-    """That of the stream, to which the source's columns that the table computes are not new ones."""
+    """The decoder of the stream, to which the source's columns that the table computes are not new ones."""
     computed = tuple(c for c in subject.table.columns if not c.insertable)
     return lambda shadow, before: subject.decoder(replace(shadow, columns=(*shadow.columns, *computed)), before)
 

@@ -119,14 +119,14 @@ def _stated(config: Config) -> frozenset[str]:
 
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
-"""What no topic's name has."""
+"""Characters that no topic's name has."""
 _DOTS = 3
 """Dots of a topic's name, from which on a table's may have one."""
 Tables = Callable[[], Collection[SourceTable]]
 
 
 def source_address(config: Config, tables: Tables = tuple) -> SourceAddress:
-    """Where the stream's source table is; ``tables``: those that its events name. Raises ConfigError."""
+    """The place of the stream's source table; ``tables``: those that its events name. Raises ConfigError."""
     chosen = config.source
     assert chosen is not None
     parts = urlsplit(chosen.url)

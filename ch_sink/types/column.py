@@ -51,10 +51,10 @@ PLACEHOLDER = "__debezium_unavailable_value"
 
 @dataclass(frozen=True, slots=True)
 class ValuePolicy:
-    """How values are read and converted. Field names equal the keys of the YAML file."""
+    """Policy for reading and converting values. Field names equal the keys of the YAML file."""
 
     out_of_range: Literal["fail", "clamp", "null", "exact"] = "fail"
-    """What happens to a value that its column cannot hold. ``fail`` makes the record a dead letter, and so does
+    """Policy for a value that its column cannot hold. ``fail`` makes the record a dead letter, and so does
     ``exact``, which holds for keys, also where the column would hold a part of the value only."""
     decimal_handling: Literal["precise", "double", "string"] = "precise"
     """The connector's ``decimal.handling.mode``, for events that do not declare their types."""
@@ -255,7 +255,7 @@ _DIGITS = {"Timestamp": 3, "Time": 3, "MicroTimestamp": 6, "MicroTime": 6}
 
 
 def reading(how: str, column: Column) -> str:
-    """What values of a column come to if read so; two ways of one answer give the same values.
+    """The meaning of a column's values if read so; two ways with one meaning give the same values.
 
     ``how``: ``plain``, as they look, or a type as column comments state it. Empty for a way that every other agrees
     with: numbers are themselves in a column of numbers.
@@ -281,7 +281,7 @@ def natural(source: SourceType) -> ChType:
 
 
 def unit(source: SourceType) -> str:
-    """What a number of the source type counts (days, milliseconds, …); empty if it is the number itself.
+    """The unit that a number of the source type counts (days, milliseconds, …); empty if it is the number itself.
 
     Connect's own types and the connector's of the same name count the same.
     """

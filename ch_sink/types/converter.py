@@ -1,4 +1,4 @@
-"""What a converter is: the way of one column from the wire's literals to the Arrow array that is inserted.
+"""Converters: the way of one column from the wire's literals to the Arrow array that is inserted.
 
 Debezium sends the unavailable-value placeholder as the text; its bytes (bytea; base64 or hex where the connector writes
 binary as text); a one-element array of either; its byte values as an array of integers; a map or JSON of it to itself
@@ -35,7 +35,7 @@ class Converted:
 
     array: pa.Array
     unavailable: npt.NDArray[np.bool_] | None = None
-    """Where the unavailable-value placeholder was (null in ``array``); None if there was none."""
+    """Rows that held the unavailable-value placeholder (null in ``array``); None if there was none."""
     clamped: int = 0
     """How many values ``out_of_range: clamp | null`` changed."""
 
@@ -50,7 +50,7 @@ class Converter(Protocol):
 
     @property
     def arrow(self) -> pa.DataType:
-        """What is inserted into the column with FORMAT Arrow."""
+        """The Arrow type that is inserted into the column."""
         ...
 
     def convert(self, values: list[Any]) -> Converted:

@@ -1,4 +1,4 @@
-"""Which converter a form of literal gets for a target type; those of number columns."""
+"""The converter of each form of literal for a target type; converters of number columns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ _TEMPORAL = ("Date", "Date32", "DateTime", "DateTime64", "Time", "Time64")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What holds for every part of a column."""
+    """The context that every part of a column shares."""
 
     encoding: Encoding
     policy: ValuePolicy

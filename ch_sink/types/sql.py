@@ -13,7 +13,7 @@ from ch_sink.errors import TableError
 
 
 class Kind(StrEnum):
-    """What a token is."""
+    """The kind of a token."""
 
     NAME = "name"
     QUOTED = "quoted name"
@@ -218,7 +218,7 @@ def closing(tokens: list[Token], opening: int) -> int:
 
 
 OWN = "__ch_sink_"
-"""How names of the sink's own queries begin. A shorter one may be that of a column: names of a SELECT hide columns, and
+"""Prefix of names in the sink's own queries. A shorter one may be that of a column: names of a SELECT hide columns, and
 a tuple or JSON column hides a table of its name."""
 
 

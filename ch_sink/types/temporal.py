@@ -19,7 +19,7 @@ _HINT = "widen the column, or set out_of_range to clamp or null"
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What makes a target integer of a source integer: one multiplication or one floor division."""
+    """The conversion of a source integer to a target integer: one multiplication or one floor division."""
 
     multiply: int = 1
     divide: int = 1

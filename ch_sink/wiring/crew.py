@@ -35,7 +35,7 @@ _FRESH = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Who follows a job."""
+    """The observers of a job."""
 
     on_batch: Callable[[StreamSummary], None] | None = None
     """Receives each stream's figures after each of its batches."""
@@ -115,7 +115,7 @@ class Crew:
         return Coordinator(stream_settings(config), ports, self._seen.batch)
 
     def _discover(self) -> Changed:
-        """Which streams join and leave."""
+        """The streams that join and leave."""
         assert self._topics is not None
         try:
             found = self._topics.look()

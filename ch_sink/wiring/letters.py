@@ -59,7 +59,7 @@ _UNKNOWN = (
 
 @dataclass(slots=True)
 class Retried:
-    """What became of the letters, by offset."""
+    """The results of a retry, by offset."""
 
     applied: list[int] = field(default_factory=list)
     superseded: list[int] = field(default_factory=list)
@@ -221,7 +221,7 @@ class LetterRetry:
         return not {state.strategy for state in states} <= {"", strategy}
 
     def _facts(self, kind: type[F]) -> list[F]:
-        """What the ledger knows of the partition."""
+        """The ledger's facts about the partition."""
         name = self.sink.name
         return [
             fact

@@ -56,7 +56,7 @@ class Stop:
 
     @property
     def exit_code(self) -> int:
-        """What a shell reports for a process that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
+        """The code that a shell reports for a process that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
         return 128 + (self.signal or 0)
 
     def request(self, number: int) -> None:

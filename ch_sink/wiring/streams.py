@@ -29,7 +29,7 @@ _TIMEOUT = 30.0
 
 
 def stream_settings(config: Config) -> StreamSettings:
-    """What the coordinator needs to know of the configuration."""
+    """The part of the configuration that the coordinator needs."""
     return StreamSettings(
         config.stream_name,
         config.kafka.topic,

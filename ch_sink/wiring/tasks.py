@@ -49,7 +49,7 @@ def task_ports(
     *,
     letters: str = "",
 ) -> TaskPorts:
-    """What a task works with. Raises ClickHouseError.
+    """The ports of a task. Raises ClickHouseError.
 
     Args:
         decoder: for a table, with before images or not.

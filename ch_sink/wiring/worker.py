@@ -120,7 +120,7 @@ class KeptStream:
 
 @lru_cache(maxsize=_STREAMS)
 def kept_stream(text: str) -> KeptStream:
-    """What this process keeps of the stream with this configuration. ``text``: JSON of its Config."""
+    """The objects that this process keeps for the stream with this configuration. ``text``: JSON of its Config."""
     return KeptStream(text)
 
 
@@ -240,7 +240,7 @@ def _span(task: Task) -> Span:
 
 
 class Garbage:
-    """What of this process collections pass over."""
+    """The objects of this process that garbage collections pass over."""
 
     def __init__(self) -> None:
         self._streams = 0

@@ -1,4 +1,4 @@
-"""How the datums of one schema become columns; a value that cannot be converted is reported with its record."""
+"""Decoding of the datums of one schema to columns; a value that cannot be converted is reported with its record."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -167,7 +167,7 @@ def holds_documents(framed: Framed) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AvroLayout:
-    """How the datums of one schema become columns."""
+    """The decoding of the datums of one schema to columns."""
 
     connector: str
     source: Source
@@ -183,7 +183,7 @@ class AvroLayout:
     want: Want
     """The fields that are built; all others are skipped."""
     program: Program | None
-    """How the compiled reader builds them, if it knows all types of the schema."""
+    """The compiled reader's program, if it knows all types of the schema."""
 
 
 def is_envelope(node: Node) -> bool:

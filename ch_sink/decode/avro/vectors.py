@@ -184,7 +184,7 @@ Shape = Value | Record
 
 @dataclass(slots=True)
 class Program:
-    """What the compiled reader follows, and what it makes."""
+    """Instructions of the compiled reader, and the arrays that it fills."""
 
     rows: list[list[int]] = field(default_factory=list)
     slots: int = 0
@@ -281,7 +281,7 @@ def scan(native: CDLL, made: Program, values: Joined, *, skip: int = 0) -> Vecto
 
 
 class _Made:
-    """What the compiled reader filled in."""
+    """Arrays that the compiled reader has filled."""
 
     def __init__(
         self, native: CDLL, data: bytes, cells: npt.NDArray[np.uint64], masks: list[Mask | None], sizes: list[int]

@@ -1,4 +1,4 @@
-"""How flattened rows of one shape are decoded: their columns, their added fields, and the compiled scanner of both."""
+"""Decoding of flattened rows of one shape: their columns, their added fields, and the compiled scanner of both."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from ctypes import CDLL
@@ -65,7 +65,7 @@ class Added:
         return name == DELETED or name.startswith(self._prefix)
 
     def role(self, name: str) -> str | None:
-        """What the field states: ``op``, ``deleted``, ``event_ts_ms`` or a field of the ``source`` block; else None."""
+        """The role of the field: ``op``, ``deleted``, ``event_ts_ms`` or a field of the ``source`` block; else None."""
         if name == DELETED:
             return "deleted"
         if not name.startswith(self._prefix):

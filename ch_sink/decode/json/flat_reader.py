@@ -122,7 +122,7 @@ class FlatReader:
         return read
 
     def _roles(self, framed: Framed, names: Iterable[str]) -> dict[str, str]:
-        """What added fields state: those of the schema, else of rows with these names."""
+        """The roles of added fields: those of the schema, else of rows with these names."""
         return self._added.roles(names if framed.schema is None else [f.name for f in framed.schema.fields])
 
     def _expect_rows(self, framed: Framed, rows: Iterable[Iterable[str]]) -> None:
@@ -138,7 +138,7 @@ class FlatReader:
         places: Sequence[int],
         texts: list[dict[str, bytes]],
     ) -> Read | None:
-        """What the compiled scanner reads; None if the rows have to be decoded by their layout."""
+        """The values that the compiled scanner reads; None if the rows have to be decoded by their layout."""
         scanner = self._scanner(layout, tuple(roles.items()))
         read = scanner.read(payloads, places) if scanner is not None else None
         if read is not None:

@@ -1,4 +1,4 @@
-"""How the payloads of one shape are decoded: event Structs, fields as texts, converters of columns.
+"""Decoding of payloads of one shape: event Structs, fields as texts, converters of columns.
 
 The fields of a row stay texts until a column takes them: its values from many rows are decoded as one list.
 """
@@ -64,7 +64,7 @@ class ColumnReader:
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
-    """How the fields of a row image are read, whether before or after image or flattened row."""
+    """The reading of a row image's fields, whether before or after image or flattened row."""
 
     columns: tuple[ColumnReader, ...] = ()
     """Columns that a row image may have."""
@@ -87,7 +87,7 @@ def _never(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """How payloads of one shape become columns; compared by identity."""
+    """The decoding of payloads of one shape to columns; compared by identity."""
 
     connector: str
     source: Source
@@ -105,7 +105,7 @@ class Layout:
     """Whether flattening added a field of this name."""
 
     def decoded(self, payloads: Sequence[bytes]) -> list[Any]:
-        """What `decode` makes of each. Raises Fault, whose suspects are places in ``payloads``."""
+        """Each payload as `decode` returns it. Raises Fault, whose suspects are places in ``payloads``."""
         try:
             return list(map(self.decode, payloads))
         except UNREADABLE as error:
@@ -177,7 +177,7 @@ def source_block(connector: str, source: Source) -> type[msgspec.Struct]:
 def read_row(
     table: TargetTable, policy: ValuePolicy, source: Source, declared: dict[str, SourceType] | None
 ) -> RowReading:
-    """How the rows of a shape are read: with the ``declared`` fields, or schemaless.
+    """The reading of a shape's rows: with the ``declared`` fields, or schemaless.
 
     Raises TableError if a column cannot hold its source type.
     """

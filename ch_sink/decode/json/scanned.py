@@ -70,7 +70,7 @@ class Programs:
         self._failures = self._pause = 0
 
     def read(self, payloads: Sequence[bytes], use: Callable[[Scan], T]) -> T | None:
-        """What is made of the scanned payloads; None if they do not all follow one program, or that fails.
+        """The result of ``use`` for the scanned payloads; None if they do not all follow one program, or that fails.
 
         Payloads that fail again and again are tried ever less often.
         """

@@ -1,4 +1,4 @@
-"""Which column of a table gets which part of a document, and the documents' Kafka keys."""
+"""The parts of a document that the columns of a table get, and the documents' Kafka keys."""
 
 import re
 from collections.abc import Callable, Sequence

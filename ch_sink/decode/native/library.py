@@ -88,7 +88,7 @@ def joiner() -> Callable[[list[bytes], int], bytes] | None:
 
 
 def address(array: Any) -> int:
-    """Where an array's values are."""
+    """The place of an array's values."""
     found: int = array.__array_interface__["data"][0]
     return found
 
@@ -111,7 +111,7 @@ class Joined(list[bytes]):
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
-        """Where each ends."""
+        """The end of each."""
         return self._together[1]
 
     @cached_property
@@ -148,7 +148,7 @@ class Members:
     of: "Mapping[str, Member]"
     required: frozenset[str] = frozenset()
     others: "Member | None" = Skip()
-    """How fields are read that are not among ``of``; None: none may occur."""
+    """The reading of fields that are not among ``of``; None: none may occur."""
 
 
 Member = Skip | Keep | Members
@@ -157,7 +157,7 @@ Place = tuple[str, ...]
 
 @dataclass(slots=True)
 class Program:
-    """What the scanner follows."""
+    """Instructions of the scanner."""
 
     texts: bytearray = field(default_factory=bytearray)
     rows: list[list[int]] = field(default_factory=list)

@@ -42,7 +42,7 @@ class Scan:
         self.sizes = np.zeros(self._width, dtype=np.int64)
 
     def of(self, slot: int) -> tuple[int, int, int]:
-        """What every function takes to find a slot's cells."""
+        """The arguments with which every function finds a slot's cells."""
         return self._at + slot * _CELL.itemsize, self._width, self.count
 
     def kinds(self, slot: int) -> int:
@@ -224,7 +224,7 @@ class Written:
 
     @property
     def refused(self) -> Mask:
-        """Which texts were not written."""
+        """The texts that were not written."""
         found: Mask = self.states == _REFUSED
         return found
 

@@ -60,7 +60,7 @@ def status_of(code: int) -> int:
 
 
 class Result(Protocol):
-    """What every chDB returns for a query: bytes in the asked format and counts of rows and bytes."""
+    """The result of a query in every version of chDB: bytes in the asked format and counts of rows and bytes."""
 
     def bytes(self) -> bytes: ...
     def rows_read(self) -> int: ...

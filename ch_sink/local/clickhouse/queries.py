@@ -386,5 +386,5 @@ def _summary(result: Result, size: int) -> Summary:
 
 
 def _count(result: Result, name: str, otherwise: Callable[[], int] = int) -> int:
-    """What an insert wrote. Engines before 26.7 do not say."""
+    """The count of rows or bytes that an insert wrote. Engines before 26.7 do not say."""
     return int(getattr(result, name, otherwise)())

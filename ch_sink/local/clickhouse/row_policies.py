@@ -160,7 +160,7 @@ class RowPolicies:
         return [(*table, _condition(group)) for table, group in tables.items()]
 
     def _applies(self, policy: PolicyStatement) -> str:
-        """When the policy applies: always ("1"), never (""), or a condition on the request's roles."""
+        """The condition of the policy: always ("1"), never (""), or a condition on the request's roles."""
         if "ALL" in policy.roles:
             return "" if self._users & set(policy.excepted) else "1"
         if self._users & set(policy.roles):
@@ -178,7 +178,7 @@ def _condition(policies: Sequence[tuple[str, str]]) -> str:
 
 
 def role_mark(role: str) -> str:
-    """How ``log_comment`` states a request's role."""
+    """The form in which ``log_comment`` states a request's role."""
     return f" role={role};"
 
 

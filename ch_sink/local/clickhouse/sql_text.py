@@ -63,7 +63,7 @@ def tokens(text: bytes) -> Iterator[Token]:
 
 @dataclass(frozen=True)
 class Statement:
-    """What HTTP needs to know of a statement; offsets are bytes into the analysed text.
+    """The properties of a statement that matter to HTTP; offsets are bytes into the analysed text.
 
     ``kind`` is the first keyword in capitals, with ``SELECT`` for every query that is a select (``WITH``, brackets,
     ``FROM`` first) and ``INSERT`` for a ``WITH … INSERT`` too. ``end`` is where the statement stops: before a closing
@@ -164,7 +164,7 @@ def _analyse_insert(text: bytes, stream: Iterator[Token]) -> Statement:
 
 
 def _rows_at(text: bytes, at: int) -> int:
-    """Where rows begin: after blanks and one line break."""
+    """The place where rows begin: after blanks and one line break."""
     while text[at : at + 1] in (b" ", b"\t", b"\f"):
         at += 1
     return at + len(text[at : at + 2]) - len(text[at : at + 2].removeprefix(b"\r").removeprefix(b"\n"))
