@@ -111,7 +111,7 @@ def purged(
     gone = _gone(table, mark, bound, subject.condition)
     rows = count(subject.client, table, f"{_below(table, bound, subject.condition)} AND {gone}")
     if apply and rows:
-        note_removed(subject.ledger, topic.topic_id, subject.reached(topic.topic_id).applied, 0)
+        note_removed(subject.ledger, topic.topic_id, subject.reached(topic.topic_id).applied, bound - 1)
         for step in _steps(table, mark, bound, subject.condition):
             say(f"removing {counted(rows, 'row')} of {name}")
             delete_rows(subject.client, table.qualified, step)

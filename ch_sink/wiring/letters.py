@@ -123,9 +123,8 @@ class LetterRetry:
         shown = {x.offset for x in letters if former or any(load.shows(x.offset, x.timestamp) for load in loads)}
         done.superseded += sorted(shown)
         filled = max((load.offset for load in loads), default=0)
-        purged = 1 << 63 if any(edit.act == "removed" for edit in self._facts(RowsEdited)) else 0
         for letter in letters:
-            for what, end in (("filled again", filled), ("purged", purged), ("repaired", self._repaired_up_to())):
+            for what, end in (("filled again", filled), ("repaired", self._repaired_up_to())):
                 if letter.offset < end and letter.offset not in shown:
                     done.failed.setdefault(letter.offset, _SINCE.format(what))
         return [letter for letter in letters if letter.offset not in shown and letter.offset not in done.failed]
@@ -178,12 +177,16 @@ class LetterRetry:
         return found
 
     def _settled(self, batch: ChangeBatch, order: Sequenced, done: Retried) -> set[int]:
-        """Offsets of the letters that need not be applied: their change, or a newer one of the row, is stored."""
+        """Offsets of the letters that need not be applied, or cannot be.
+
+        Their change, or a newer one of the row, is stored, or may have been until a purge.
+        """
         target, lookup = self.sink.target, self.sink.ports.lookup
         settled = set(batch.offset[~order.keep].tolist())  # a truncate came after them, or rows that show them
         done.superseded += sorted(settled)
         if batch.key is None or lookup is None or target.system.version is None:
             return settled
+        purged = max((int(edit.top) for edit in self._facts(RowsEdited) if edit.act == "removed"), default=-1)
         versions = to_ints(order.version)
         swaps = source_for(batch.connector).deferrable
         for i, offset in enumerate(batch.offset.tolist()):
@@ -200,6 +203,8 @@ class LetterRetry:
                     done.failed[offset] = _LEFT
                 else:
                     done.superseded.append(offset)
+            elif versions[i] <= purged:
+                done.failed[offset] = _SINCE.format("purged")
             else:
                 continue
             settled.add(offset)

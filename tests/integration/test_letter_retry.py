@@ -216,8 +216,9 @@ def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
     for start, end in ((0, 1), (2, 4)):
         fed.apply(0, start, end)
         ledger.results([FinishedRange("t", "id", 0, start, end, state=fed.states[0].to_json())])
+    [(top,)] = fed.query("SELECT max(_version) FROM {t} WHERE id = 2")
     fed.client.command(f"ALTER TABLE {fed.name} DELETE WHERE id = 2 SETTINGS mutations_sync = 2")  # the purge
-    ledger.record(RowsEdited("id", 0, 4, "removed"))
+    ledger.record(RowsEdited("id", 0, 4, "removed", top=str(top)))
     before = [(1, "a"), (3, "c"), (4, "d")]
     fed.apply(0, 5, 7)
     ledger.results([FinishedRange("t", "id", 0, 4, 7, state=fed.states[0].to_json())])
@@ -225,3 +226,7 @@ def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
     fed.restart()
     assert list(LetterRetry(fed.sink(0), ledger, fed.states[0]).run([letter(fed, 4)]).failed) == [4]
     assert fed.view() == before
+    fed.log[0].append((7, insert(2, "later", 150)))
+    fed.restart()
+    assert LetterRetry(fed.sink(0), ledger, fed.states[0]).run([letter(fed, 7)]).applied == [7]
+    assert fed.view() == [(1, "a"), (2, "later"), (3, "c"), (4, "d")]
