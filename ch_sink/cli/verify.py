@@ -27,7 +27,7 @@ from ch_sink.cli.comparing import (
 )
 from ch_sink.cli.options import AsJson, ConfigFiles, Only, Overrides, load_all
 from ch_sink.cli.output import Output
-from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError, SourceError
+from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from ch_sink.wiring.process import Stop
 
 log = logging.getLogger("ch_sink")
+
+_AGAIN = 10.0
+"""Seconds until a comparison that failed is tried again, at least."""
 
 
 def verify(
@@ -166,24 +169,26 @@ def _continuous(
         with each.guard(config):
             turning[config.stream_name] = _rotation(config, against, options, stop)
 
-    def step(config: "Config") -> None:
+    def step(config: "Config") -> bool:
         one = turning[config.stream_name]
         try:
             report = one.step()
         except ChSinkError as error:
-            if rounds or not (error.temporary or isinstance(error, SourceError)):
-                if len(configs) < 2:
-                    raise
-                each.fail(config, error)
-                del turning[config.stream_name]
-                return
-            out.warn(f"{error}; it is tried again")
+            if not rounds and not isinstance(error, ConfigError):
+                out.warn(f"{config.stream_name}: {error}; it is tried again")
+                return False
+            if len(configs) < 2:
+                raise
+            each.fail(config, error)
+            del turning[config.stream_name]
+            return False
         else:
             for line in lines(report) if not report.equal else []:
                 out.say(line)
             upto = one.before.equal_up_to if one.before is not None else 0.0
             moment = f"{datetime.fromtimestamp(upto, UTC):%H:%M:%S}" if upto else "–"
             out.progress(f"{report.stream}: {report.rows} rows compared; equal up to {moment}")
+            return True
 
     def left() -> "list[Config]":
         return [c for c in configs if (one := turning.get(c.stream_name)) and not 0 < rounds <= one.rounds]
@@ -192,9 +197,9 @@ def _continuous(
         while turn := left():
             for config in turn:
                 began = time.monotonic()
-                step(config)
+                least = 0.0 if step(config) else _AGAIN
                 if left():
-                    stop.wait(min(600.0, (time.monotonic() - began) * (1 / share - 1)))
+                    stop.wait(max(least, min(600.0, (time.monotonic() - began) * (1 / share - 1))))
                     stop.check()
     out.progress_done()
     found = [
@@ -213,7 +218,10 @@ def _rotation(config: "Config", against: str, options: "Options", stop: "Stop") 
     from ch_sink.discovery.wiring import states_by_ledger
     from ch_sink.trust.continuous import Rotation
 
-    subject, chosen = case_of(config, against, options, stop.check)
     [(states, _)] = states_by_ledger([config])
     name = config.stream_name
-    return Rotation(subject, chosen, lambda c: states.compare({name: c}), states.read([name])[name].compared)
+    return Rotation(
+        lambda: case_of(config, against, options, stop.check),
+        lambda c: states.compare({name: c}),
+        states.read([name])[name].compared,
+    )

@@ -2,7 +2,8 @@
 
 A rotation covers the table once. It goes through ranges of the first key column, if that is an integer on both sides,
 so that a part costs the source as much as its rows; any other table is one part. After each part the comparison rests,
-so that it takes no more than the wanted share of the time.
+so that it takes no more than the wanted share of the time. Each rotation looks at the table and its topic anew: columns
+may have come.
 """
 
 import math
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
+from ch_sink.errors import ChSinkError
 from ch_sink.ports import Compared
 from ch_sink.snapshot import DivisibleReader
 from ch_sink.trust.report import Report
@@ -74,17 +76,22 @@ def part_bounds(subject: Subject, options: Options) -> list[Bounds | None]:
 class Rotation:
     """One stream's table, compared part by part."""
 
-    subject: Subject
-    options: Options
+    look: Callable[[], tuple[Subject, Options]]
+    """Looks at the stream and its table as they are now. Raises ChSinkError."""
     note: Callable[[Compared], None]
     """Records what a rotation came to, or what a part of it found to differ."""
     before: Compared | None = None
     clock: Callable[[], float] = time.time
     rounds: int = 0
     """Rotations that are complete."""
+    subject: Subject = field(init=False)
+    options: Options = field(init=False)
     _left: list[Bounds | None] = field(default_factory=list)
     _reports: list[Report] = field(default_factory=list)
     _began: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.subject, self.options = self.look()
 
     @property
     def equal(self) -> bool:
@@ -94,10 +101,16 @@ class Rotation:
     def step(self) -> Report:
         """Compare the next part. Raises ChSinkError."""
         if not self._left:
+            if self._began:
+                self.subject, self.options = self.look()
             self._left, self._reports = part_bounds(self.subject, self.options), []
             self._began = self.clock()
-        with verified(self.subject, replace(self.options, bounds=self._left[0])) as found:
-            report = found.report
+        try:
+            with verified(self.subject, replace(self.options, bounds=self._left[0])) as found:
+                report = found.report
+        except ChSinkError:
+            self._left = []  # the table may have changed since the rotation began
+            raise
         self._left.pop(0)
         self._reports.append(report)
         if not self._left or not report.equal:

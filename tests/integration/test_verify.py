@@ -11,14 +11,14 @@ from itertools import product
 import pytest
 
 from ch_sink.clickhouse import Client
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import ChSinkError, StreamFailed
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.ports import Compared, Fact, RangeIntent
 from ch_sink.snapshot.reader import Value
 from ch_sink.stream import standing
 from ch_sink.stream.claims import born
 from ch_sink.table.spec import chosen_schema
-from ch_sink.trust.continuous import compared
+from ch_sink.trust.continuous import Rotation, compared
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.repair import repaired
 from ch_sink.trust.report import Report, lines
@@ -29,6 +29,7 @@ from ch_sink.wiring.process import Stopped
 from tests.support.busy import ENGINES, feed_of
 from tests.support.choose import some
 from tests.support.fixtures import TruthTable, read_truth, topic_of
+from tests.support.hand import insert
 from tests.support.hand_commands import hand
 from tests.support.plan_words import parts
 from tests.support.recorded import CASES, CHANGED, KEYLESS, POLICY, equal, one_encoding_each
@@ -396,3 +397,23 @@ def test_masks_of_what_is_read_equal_masks_of_what_was_streamed(
     if stream.startswith("postgres"):
         text |= {n for n, t in unmasked.items() if (t.name or "").endswith("ZonedTimestamp")}
     assert set(report.left_out) <= text, "only what the connector writes in a form of its own is not compared"
+
+
+def test_a_continuous_comparison_looks_at_the_table_anew_in_each_rotation(client: Client, database: str) -> None:
+    """A column that came is compared; a comparison that fails, as the table is another one by then, begins again."""
+    rows = [insert(1, "a", 100), insert(2, "b", 110), insert(3, "c", 120)]
+    rows[2].value["after"]["n"] = 5
+    it = hand(client, database, "replacing", rows, evolve="add_columns")
+    it.read((0, 2))
+    noted: list[Compared] = []
+    rotation = Rotation(lambda: (it.subject, Options(patience=0)), noted.append)
+    assert rotation.step().equal
+    it.read_all()
+    client.command(f"ALTER TABLE {database}.t UPDATE n = 6 WHERE id = 3 SETTINGS mutations_sync = 2")
+    assert (rotation.step().different, rotation.rounds) == (1, 2)
+    rotation.look = lambda: (replace(it.subject, key=("gone",)), Options(patience=0))
+    with pytest.raises(ChSinkError):
+        rotation.step()
+    rotation.look = lambda: (it.subject, Options(patience=0))
+    assert (rotation.step().different, rotation.rounds) == (1, 3)
+    assert [one.differences for one in noted] == [0, 1, 1]
