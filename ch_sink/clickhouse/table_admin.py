@@ -252,8 +252,8 @@ class ClickHouseTableAdmin:
     def highest_version(self, table: TargetTable) -> int:
         return max_version(self.client, table, empty=-1, condition=own_rows(table, self.policy.columns))
 
-    def has_rows(self, table: TargetTable) -> bool:
-        return has_rows(self.client, table, own_rows(table, self.policy.columns))
+    def has_rows(self, table: TargetTable, *, of_any: bool = False) -> bool:
+        return has_rows(self.client, table, "" if of_any else own_rows(table, self.policy.columns))
 
 
 def unfitting_view(client: Client, table: TargetTable, filled: Collection[str]) -> str:

@@ -85,14 +85,15 @@ class StreamTable:
         Those of plain JSON can be null, and nothing states their defaults.
         """
         unknown = {c.name: str(c.clickhouse_type) for c in columns if not (c.filled or c.inferred)}
-        if unknown and self.has_rows():
+        if unknown and self._admin.has_rows(self.now, of_any=True):
             first = min(c.first_offset for c in columns)
             names, by_hand = ", ".join(map(repr, unknown)), "; ".join(adding_by_hand(self.now, unknown))
             raise StreamFailed(
                 f"the change event at offset {first} has the new column {names}, and "
                 f"does not state what stored rows of {self.now.qualified} have there at the source",
-                hint=f"Add it with the value that the source gave to its rows: {by_hand}; {FILL_COLUMN}. Then "
-                "`ch_sink resume CONFIG`.",
+                hint=f"Add it with the value that the source gave to its rows: {by_hand}"
+                + ("" if self._settings.policy.columns.source else f"; {FILL_COLUMN}")
+                + ". Then `ch_sink resume CONFIG`.",
             )
 
     def key_is_known(self, profile: TopicProfile) -> None:

@@ -77,8 +77,8 @@ class TableAdmin(Protocol):
         """The highest version of the stream's own rows, −1 if there are none, 0 if the table has no versions."""
         ...
 
-    def has_rows(self, table: TargetTable) -> bool:
-        """Whether the table has rows of the stream that it may not know of."""
+    def has_rows(self, table: TargetTable, *, of_any: bool = False) -> bool:
+        """Whether the table has rows of the stream that it may not know of; ``of_any``: or rows of other streams."""
         ...
 
 

@@ -309,7 +309,7 @@ class _ShadowAdmin:
     def highest_version(self, table: TargetTable) -> int:
         return 0
 
-    def has_rows(self, table: TargetTable) -> bool:
+    def has_rows(self, table: TargetTable, *, of_any: bool = False) -> bool:
         """None of which the fold does not know: whoever made the shadow has loaded them."""
         return False
 

@@ -1,9 +1,13 @@
 """Columns that the source adds and drops while a stream reads hand-written events of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import StreamFailed
+from ch_sink.model.policy import ColumnPolicy
+from ch_sink.table.spec import chosen_schema
 from tests.support.evolving import Added, EvolvingSource
 from tests.support.evolving_feed import POLICY, hand_fed, shown, types_of
 from tests.support.stream import Feed, make_table
@@ -111,3 +115,21 @@ def test_both_shapes_in_one_chunk_after_the_table_has_the_column(client: Client,
         again.chunk(0, 2)
         assert again.evolved == []
         assert (shown(client, database), feed.evolved) == (source.truth(), [("n",)])
+
+
+def test_a_column_that_one_of_several_topics_brings_stops_it_if_others_have_rows(client: Client, database: str) -> None:
+    """The first event of a new tenant has the column; the rows of the others get theirs from a later ALTER."""
+    before, after = EvolvingSource(partitions=1), EvolvingSource(partitions=1)
+    before.write(1, v="a")
+    after.add("n", Added("int32", False))
+    after.write(2, n=7)
+    for name, source in (("one", before), ("two", after)):
+        columns = ColumnPolicy(add=(("tenant", f"'{name}'"),), source=("tenant",))
+        policy = replace(POLICY, columns=columns)
+        target = make_table(client, database, "t", chosen_schema(before.declared(), columns), policy=policy)
+        feed = Feed(client, database, target, f"{database}/{name}", name, policy, source.records())
+        if name == "one":
+            feed.run()
+    with pytest.raises(StreamFailed, match="offset 0 has the new column 'n', and does not state") as caught:
+        feed.chunk(0, 1)
+    assert "ch_sink resync" not in str(caught.value.hint)

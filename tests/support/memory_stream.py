@@ -257,7 +257,7 @@ class MemoryStream:
         """See TableAdmin."""
         return self.table.highest_version()
 
-    def has_rows(self, table: TargetTable) -> bool:
+    def has_rows(self, table: TargetTable, *, of_any: bool = False) -> bool:
         """See TableAdmin."""
         return bool(self.table.rows)
 

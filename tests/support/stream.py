@@ -131,8 +131,8 @@ class Altered:
     def highest_version(self, table: TargetTable) -> int:
         return self.inner.highest_version(table)
 
-    def has_rows(self, table: TargetTable) -> bool:
-        return self.inner.has_rows(table)
+    def has_rows(self, table: TargetTable, *, of_any: bool = False) -> bool:
+        return self.inner.has_rows(table, of_any=of_any)
 
     def fill_rollups(
         self, table: TargetTable, supersede: Callable[[], Sequence[Fence]], *, doubtful: bool, last: str = ""
