@@ -33,7 +33,7 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
             out.append(reserved(name))
         elif column is None:
             chosen = clickhouse_type(source)
-            default = default_sql(source, chosen, declared.keys())
+            default = default_sql(source, chosen, declared.keys(), table.years)
             known = filled(source, default)
             out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous, filled=known))
         elif column.insertable:

@@ -88,6 +88,8 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
             existing = detect(client, config.clickhouse.database, config.clickhouse.table, config.policy())
             expect_same_engine(config, client, existing)
             expect_key(existing, key_columns(config, schema_for(seen, existing), existing))
+        if existing is None:
+            spec = replace(spec, types=replace(spec.types, years=server_facts(client).years))
     if seen.schema is None:
         if existing is None:
             raise ChSinkError(

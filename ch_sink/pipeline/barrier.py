@@ -35,6 +35,8 @@ class Barrier:
     """New columns: what the table lacks."""
     key: tuple[str, ...] = ()
     """New columns: names of the key's columns, which the current-state view may use."""
+    connector: str = ""
+    """New columns: the connector of the events."""
     version: int = 0
     """Truncate: version of the truncate event; stored rows below it are deleted."""
     floor: Floor = NO_FLOOR
@@ -93,7 +95,7 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
             hint="Add them to the table, or set evolve: add_columns or evolve: ignore.",
         )
     typed = tuple(c for c in concerned if c.clickhouse_type is not None)
-    return Barrier("new_columns", first, typed, tuple(key)) if typed else None
+    return Barrier("new_columns", first, typed, tuple(key), batch.connector) if typed else None
 
 
 def _refuse_unfilled(columns: Iterable[UnknownColumn], table: TargetTable, evolve: str) -> None:

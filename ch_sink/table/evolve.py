@@ -1,5 +1,6 @@
 """Compares an existing table with the source's row type: the ALTERs that let it hold every source column."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -66,7 +67,7 @@ def diff(
 
 def _plans(existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, empty: bool) -> list[ColumnPlan]:
     """The columns for an existing table, without those that it must not get."""
-    plans = plan_columns(wanted, replace(spec, engine=choice_of(existing, spec), allow_nullable_key=True))
+    plans = plan_columns(wanted, replace(_spec_of(existing, spec), allow_nullable_key=True))
     without = {} if empty else unfilled(existing, wanted, spec)
     return [plan for plan in plans if plan.name not in without]
 
@@ -79,6 +80,11 @@ def filled(source: SourceType, default: str | None) -> bool:
     return bool(default) or (source.optional and source.default is None)
 
 
+def may_be_expression(default: str | None, connector: str) -> bool:
+    """Whether a connector also states this default where the source has a function, such as nextval()."""
+    return connector.endswith("postgresql") and re.fullmatch(r"'?0(\.0+)?'?|''|false|'\{\}'", default or "") is not None
+
+
 def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[str, str]:
     """The new columns, with their types, of which that is not known, so that stored rows would get other values.
 
@@ -87,9 +93,7 @@ def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[
     alone = existing.engine.family is Family.MERGE_TREE and not key_names(wanted, spec)
     if wanted.inferred and not alone:
         return {}
-    plans = {
-        plan.name: plan for plan in plan_columns(wanted, replace(spec, engine=choice_of(existing, spec), order_by=()))
-    }
+    plans = {plan.name: plan for plan in plan_columns(wanted, replace(_spec_of(existing, spec), order_by=()))}
     return {
         field.name: plans[field.name].type
         for field in wanted.fields
@@ -123,6 +127,11 @@ def choice_of(existing: TargetTable, spec: TableSpec) -> EngineChoice:
     if family is Family.REPLACING:
         return EngineChoice.REPLACING if existing.engine.is_deleted_column else EngineChoice.SIGN_REPLACING
     return next((choice for choice in EngineChoice if choice.family is family), spec.engine)
+
+
+def _spec_of(existing: TargetTable, spec: TableSpec) -> TableSpec:
+    """The specification with the existing table's engine and its server's range of dates."""
+    return replace(spec, engine=choice_of(existing, spec), types=replace(spec.types, years=existing.years))
 
 
 def addition(plan: ColumnPlan, previous: str | None, columns: Collection[str]) -> str:

@@ -348,7 +348,7 @@ def _column(
             "(ClickHouse then sorts nulls as one value).",
         ).settled_by("init: {allow_nullable_key: true}")
     kind = clickhouse_type(field.type, spec.types, key=in_key and not field.type.optional, column=field.name)
-    default = "" if in_key else default_sql(field.type, kind, names) or ""
+    default = "" if in_key else default_sql(field.type, kind, names, spec.types.years) or ""
     return ColumnPlan(field.name, kind, default, _codec(kind, leading=field.name == first), note=field.type.to_note())
 
 

@@ -100,7 +100,7 @@ def _failed(config: Config, client: Client, topic_id: str) -> set[tuple[int, int
 def refill_of(config: Config, patience: float, check: Check = never_stops, still_alone: Check = never_stops) -> Refill:
     """The stream's table, topic and source. Raises ChSinkError if one of them is missing."""
     subject = replace(subject_of(config, check), still_alone=still_alone)
-    client, place = subject.client, config.clickhouse
+    client, place, spec = subject.client, config.clickhouse, table_spec(config)
     return Refill(
         subject,
         pending_of(config, client),
@@ -108,7 +108,7 @@ def refill_of(config: Config, patience: float, check: Check = never_stops, still
         partial(dead_letters_of, config, client),
         f"{quote(place.database)}.{quote(subject.settings.policy.table.notes)}",
         place.cluster,
-        Wanted(table_spec(config), _stated(config)),
+        Wanted(replace(spec, types=replace(spec.types, years=subject.table.years)), _stated(config)),
         patience,
     )
 

@@ -121,6 +121,8 @@ class TypeChoices:
     nullable_tuple: bool = True
     """Whether the server has ``Nullable(Tuple(…))``, which keeps null arrays and empty ones apart. Without it they
     become JSON text."""
+    years: Years = WIDE_YEARS
+    """The server's range of dates."""
 
     def json_of(self, column: str) -> JsonType:
         """The type of a column for JSON."""

@@ -289,7 +289,8 @@ class PropagatedType:
 def of_system(fields: Mapping[str, SourceType], connector: str) -> dict[str, SourceType]:
     """The types of a row's fields without the propagated names that are none of the source system's.
 
-    Of SQL Server also without defaults of columns that can be null: rows from before such a column have NULL.
+    Of SQL Server also without defaults of columns that can be null: rows from before such a column have NULL. The
+    default USER, which Oracle and PostgreSQL have as a function, is called CURRENT_USER.
 
     ``connector`` is that of the events: ``postgresql``, ``flattened:postgresql``; empty or ``flattened`` if it is not
     known.
@@ -300,6 +301,9 @@ def of_system(fields: Mapping[str, SourceType], connector: str) -> dict[str, Sou
     if system == "sqlserver":
         for name, source in types.items():
             types[name] = replace(source, default=None, has_default=False) if source.optional else source
+    if system in ("oracle", "postgresql"):
+        for name, source in types.items():
+            types[name] = replace(source, default="CURRENT_USER") if source.default == "USER" else source
     return types
 
 

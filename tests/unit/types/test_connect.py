@@ -12,6 +12,7 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
 from ch_sink.types import OutOfRange, clickhouse_type, converter
+from ch_sink.types.build import default_sql
 from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import SourceType, of_system, parse_connect_schema, propagated_type
 from tests.support.decoding import listed, replacing
@@ -230,3 +231,11 @@ def test_a_nullable_column_of_sql_server_has_no_default_for_rows_that_were_there
         found = of_system(fields, connector)
         assert (found["nullable"].has_default, found["needed"].default) == (False, 5)
     assert of_system(fields, "postgresql") == of_system(fields, "") == fields
+
+
+def test_the_default_user_is_a_function_of_oracle_and_postgresql_only() -> None:
+    fields = {"who": SourceType("string", optional=False, default="USER", has_default=True)}
+    assert of_system(fields, "mysql") == fields
+    for connector in ("oracle", "flattened:postgresql"):
+        who = of_system(fields, connector)["who"]
+        assert default_sql(who, "String") is None

@@ -8,6 +8,7 @@ import pytest
 
 from ch_sink.types import WIDE, clickhouse_type
 from ch_sink.types.build import default_sql, is_constant
+from ch_sink.types.column import Years
 from ch_sink.types.connect import SourceType
 from tests.support.engine import Engine
 
@@ -161,6 +162,13 @@ def test_bytes_that_are_no_text_come_back(engine: Engine) -> None:
         stated("string", "1970-01-01T00:00:00Z", T + "ZonedTimestamp"),
         stated("int64", 0, T + "MicroTimestamp"),
         stated("int64", 0, T + "Timestamp"),
+        stated("int32", 0, T + "Date"),
+        # What else they write for functions: gen_random_uuid(), CURRENT_USER, SYS_GUID(), suser_sname(), nextval().
+        stated("string", "00000000-0000-0000-0000-000000000000", D + "Uuid"),
+        stated("string", "CURRENT_USER"),
+        stated("string", "SYS_GUID()"),
+        stated("string", "user_sname("),
+        replace(stated("int64", 0), parameters=(("__debezium.source.column.type", "BIGSERIAL"),)),
         stated("string", "infinity", T + "ZonedTimestamp"),
         stated("string", "now()", T + "ZonedTimestamp"),
         stated("string", "gen_random_uuid()", D + "Uuid"),
@@ -173,6 +181,13 @@ def test_bytes_that_are_no_text_come_back(engine: Engine) -> None:
 )
 def test_a_default_that_is_no_value_of_the_column_is_left_out(source: SourceType) -> None:
     assert default_sql(source, clickhouse_type(source)) is None
+
+
+def test_a_default_beyond_the_servers_dates_is_left_out() -> None:
+    """Servers before 26.9 would show 2299-12-31."""
+    forever, lts = stated("int32", 2_932_896, T + "Date"), Years(date=(1900, 2299), time=(1900, 2299))
+    assert default_sql(forever, "Date32") == "toDate32('1970-01-01') + 2932896"
+    assert default_sql(forever, "Date32", years=lts) is None
 
 
 @pytest.mark.parametrize(
