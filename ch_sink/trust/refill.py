@@ -20,6 +20,7 @@ from ch_sink.order import State
 from ch_sink.pipeline.target import Target
 from ch_sink.ports import CLOCKS, DeadLetters, Fact, Handover, Pending, TableRefilled
 from ch_sink.snapshot import SourceReader
+from ch_sink.table.checks import expect_key
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.fold import Fold
 from ch_sink.trust.load import SnapshotColumn, every_column, expect_unique, load
@@ -265,6 +266,7 @@ def of_table(refill: Refill, name: str) -> Refill:
             hint=f"Name a table without rows: CREATE TABLE … AS {subject.table.qualified}, with any engine, order "
             "and columns.",
         )
+    expect_key(table, subject.key)
     return refill.of(table)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from ch_sink.clickhouse import Client, detect
-from ch_sink.errors import ChSinkError, SourceError, StreamFailed
+from ch_sink.errors import ChSinkError, SourceError, StreamFailed, TableError
 from ch_sink.memory import MemoryLedger
 from ch_sink.model.policy import ColumnPolicy, Policy
 from ch_sink.ports import Alive, FinishedRange, Request
@@ -289,6 +289,14 @@ def test_another_table_is_filled_and_nothing_is_exchanged(
     assert it.left_over() == []
     with pytest.raises(StreamFailed, match="other` is not empty"):
         resynced(it.refill, apply=True, against=against, into="other")
+
+
+def test_another_table_without_the_key_in_its_order_is_refused(client: Client, database: str) -> None:
+    it = case(client, database, "replacing", 0.0)
+    other = "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
+    client.command(f"CREATE TABLE {database}.other AS {database}.acct {other}")
+    with pytest.raises(TableError, match="lacks the key column k"):
+        resynced(it.refill, apply=False, into="other")
 
 
 def test_another_table_is_empty_again_after_a_run_that_failed(client: Client, database: str) -> None:
