@@ -59,7 +59,8 @@ class SnapshotColumn:
         except (DecodeError, msgspec.MsgspecError, ValueError, KeyError) as error:
             raise StreamFailed(
                 f"column {self.source or self.table.name!r} of the source holds a value that cannot be read: {error}",
-                hint="Give the column a type that holds it. `ch_sink verify CONFIG --columns` compares the others.",
+                hint="Give the column a type that holds it (`ch_sink resync CONFIG --apply` gives one to a key's). "
+                "`ch_sink verify CONFIG --columns` compares the others.",
             ) from None
 
 
