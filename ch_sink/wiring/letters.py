@@ -123,8 +123,11 @@ class LetterRetry:
         shown = {x.offset for x in letters if former or any(load.shows(x.offset, x.timestamp) for load in loads)}
         done.superseded += sorted(shown)
         filled = max((load.offset for load in loads), default=0)
+        # Without a key nothing says that a letter is not of the row that was erased.
+        erased = [edit.offset for edit in self._facts(RowsEdited) if edit.act == "removed" and edit.left]
         for letter in letters:
-            for what, end in (("filled again", filled), ("repaired", self._repaired_up_to())):
+            purged = max(erased, default=0) if letter.key is None else 0
+            for what, end in (("filled again", filled), ("purged", purged), ("repaired", self._repaired_up_to())):
                 if letter.offset < end and letter.offset not in shown:
                     done.failed.setdefault(letter.offset, _SINCE.format(what))
         return [letter for letter in letters if letter.offset not in shown and letter.offset not in done.failed]

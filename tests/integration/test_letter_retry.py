@@ -1,6 +1,7 @@
 """Dead letters: their versions decide, or they stay open and the source is to be asked."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -228,5 +229,8 @@ def test_a_retry_after_a_purge_and_a_repeated_stretch(make: Make) -> None:
     assert fed.view() == before
     fed.log[0].append((7, insert(2, "later", 150)))
     fed.restart()
+    ledger.record(RowsEdited("id", 0, 8, "removed", top=str(top), left=str(top)))  # by key, for which 7 may have been
+    unkeyed = replace(letter(fed, 7), key=None)
+    assert list(LetterRetry(fed.sink(0), ledger, fed.states[0]).run([unkeyed]).failed) == [7]
     assert LetterRetry(fed.sink(0), ledger, fed.states[0]).run([letter(fed, 7)]).applied == [7]
     assert fed.view() == [(1, "a"), (2, "later"), (3, "c"), (4, "d")]

@@ -10,7 +10,7 @@ import pytest
 from ch_sink.errors import StreamFailed
 from ch_sink.model.counts import Counts
 from ch_sink.model.policy import policy_of
-from ch_sink.ports import FinishedRange, TruncateFloor
+from ch_sink.ports import FinishedRange, RowsEdited, TruncateFloor
 from ch_sink.stream.rollback import ahead, newest_stored
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
@@ -87,6 +87,18 @@ def test_a_table_that_lacks_rows_stops_the_stream_and_resync_is_named(engine: st
     whence = " --against topic" if engine == "append" else ""
     assert f"ch_sink resync CONFIG{whence} --apply" in str(error.value.hint)
     assert stream.memory.table.rows == rows
+
+
+def test_a_purge_by_age_hides_no_loss() -> None:
+    """It leaves the highest version in the table."""
+    stream = Stream()
+    stream.run()
+    stream.run()
+    below = str(stream.memory.table.highest_version() - 1)
+    stream.memory.ledger.note(*(RowsEdited("id", p, 9, "removed", top=below) for p in (0, 1)))
+    stream.lose(4)
+    with pytest.raises(StreamFailed, match="lacks rows that the stream has stored"):
+        stream.run()
 
 
 def test_merges_may_remove_the_newest_delete_row() -> None:
