@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,7 +32,7 @@ from ch_sink.errors import ChSinkError, ClickHouseError, ConfigError
 
 if TYPE_CHECKING:
     from ch_sink.config import Config
-    from ch_sink.trust.continuous import Rotation
+    from ch_sink.ports import Compared
     from ch_sink.trust.report import Report
     from ch_sink.trust.subject import Options
     from ch_sink.wiring.process import Stop
@@ -142,53 +143,59 @@ def _expect_writable(path: Path) -> None:
         ) from None
 
 
-def record(config: "Config", reports: "list[Report]", began: float) -> None:
+def record(config: "Config", reports: "list[Report]", began: float) -> "Compared":
     """Note what the comparison found, for `status`, metrics and the page; a user who may not write goes without."""
     from ch_sink.discovery.wiring import states_by_ledger
     from ch_sink.trust.continuous import compared
 
     name = config.stream_name
+    found = compared(reports, began, time.time(), None)
     try:
         [(states, _)] = states_by_ledger([config])
-        before = states.read([name])[name].compared
-        states.compare({name: compared(reports, began, time.time(), before)})
+        found = compared(reports, began, found.at, states.read([name])[name].compared)
+        states.compare({name: found})
     except ClickHouseError as error:
         log.debug("the comparison is not recorded: %s", error)
+    return found
 
 
 def _continuous(
     out: Output, stop: "Stop", configs: "Sequence[Config]", against: str, options: "Options", share: float, rounds: int
 ) -> None:
     """Compare part after part of each table in turn. Raises typer.Exit(1) if the last round found a difference."""
+    from ch_sink.trust.continuous import Rotation
     from ch_sink.trust.report import lines
     from ch_sink.wiring.process import Stopped
 
-    each = EachStream(out, configs)
-    turning: dict[str, Rotation] = {}
-    for config in configs:
-        with each.guard(config):
-            turning[config.stream_name] = _rotation(config, against, options, stop)
+    each, failing = EachStream(out, configs), dict[str, ChSinkError]()
+    turning = {
+        config.stream_name: Rotation(partial(case_of, config, against, options, stop.check), partial(record, config))
+        for config in configs
+    }
 
-    def step(config: "Config") -> bool:
+    def step(config: "Config") -> float:
+        """Compare the next part; returns the seconds to wait at least."""
         one = turning[config.stream_name]
         try:
             report = one.step()
         except ChSinkError as error:
             if not rounds and not isinstance(error, ConfigError):
+                failing[config.stream_name] = error
                 out.warn(f"{config.stream_name}: {error}; it is tried again")
-                return False
+                return _AGAIN
             if len(configs) < 2:
                 raise
             each.fail(config, error)
             del turning[config.stream_name]
-            return False
+            return 0.0
         else:
+            failing.pop(config.stream_name, None)
             for line in lines(report) if not report.equal else []:
                 out.say(line)
             upto = one.before.equal_up_to if one.before is not None else 0.0
             moment = f"{datetime.fromtimestamp(upto, UTC):%H:%M:%S}" if upto else "–"
             out.progress(f"{report.stream}: {report.rows} rows compared; equal up to {moment}")
-            return True
+            return 0.0
 
     def left() -> "list[Config]":
         return [c for c in configs if (one := turning.get(c.stream_name)) and not 0 < rounds <= one.rounds]
@@ -197,31 +204,20 @@ def _continuous(
         while turn := left():
             for config in turn:
                 began = time.monotonic()
-                least = 0.0 if step(config) else _AGAIN
+                least = step(config)
                 if left():
                     stop.wait(max(least, min(600.0, (time.monotonic() - began) * (1 / share - 1))))
                     stop.check()
     out.progress_done()
+    for config in configs:
+        if config.stream_name in failing:
+            each.fail(config, failing[config.stream_name])
     found = [
         {"stream": name, "table": one.subject.table.qualified.replace("`", ""), **one.before.as_json()}
         for name, one in turning.items()
-        if one.before is not None
+        if one.subject is not None and one.before is not None and name not in failing
     ]
     out.document({"streams": [*found, *each.documents()]})
     each.expect_all()
     if any(one["differences"] for one in found) or not all(one.equal for one in turning.values()):
         raise typer.Exit(1)
-
-
-def _rotation(config: "Config", against: str, options: "Options", stop: "Stop") -> "Rotation":
-    """One table's comparison part by part. Raises ChSinkError."""
-    from ch_sink.discovery.wiring import states_by_ledger
-    from ch_sink.trust.continuous import Rotation
-
-    [(states, _)] = states_by_ledger([config])
-    name = config.stream_name
-    return Rotation(
-        lambda: case_of(config, against, options, stop.check),
-        lambda c: states.compare({name: c}),
-        states.read([name])[name].compared,
-    )

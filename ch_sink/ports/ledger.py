@@ -299,8 +299,9 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The result of the newest comparison of the whole table with its source, without values of rows: a purge could not remove
-    them from the ledger.
+    """The result of the newest comparison of the whole table with its source.
+
+    Without values of rows: a purge could not remove them from the ledger.
     """
 
     kind: ClassVar[str] = "compared"

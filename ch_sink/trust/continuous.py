@@ -2,8 +2,8 @@
 
 A rotation covers the table once. It goes through ranges of the first key column, if that is an integer on both sides,
 so that a part costs the source as much as its rows; any other table is one part. After each part the comparison rests,
-so that it takes no more than the wanted share of the time. Each rotation looks at the table and its topic anew: columns
-may have come.
+so that it takes no more than the wanted share of the time. Each part looks at the table and its topic anew: columns may
+have come.
 """
 
 import math
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from ch_sink.errors import ChSinkError
 from ch_sink.ports import Compared
 from ch_sink.snapshot import DivisibleReader
 from ch_sink.trust.report import Report
@@ -78,20 +77,18 @@ class Rotation:
 
     look: Callable[[], tuple[Subject, Options]]
     """Looks at the stream and its table as they are now. Raises ChSinkError."""
-    note: Callable[[Compared], None]
-    """Records what a rotation came to, or what a part of it found to differ."""
+    record: Callable[[list[Report], float], Compared]
+    """Records the reports of a rotation, or of a part of it that differs (0.0), and when it began."""
     before: Compared | None = None
     clock: Callable[[], float] = time.time
     rounds: int = 0
     """Rotations that are complete."""
-    subject: Subject = field(init=False)
-    options: Options = field(init=False)
+    subject: Subject | None = None
+    """The stream and its table at the last part."""
+    _key: tuple[str, ...] = ()
     _left: list[Bounds | None] = field(default_factory=list)
     _reports: list[Report] = field(default_factory=list)
     _began: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.subject, self.options = self.look()
 
     @property
     def equal(self) -> bool:
@@ -100,21 +97,15 @@ class Rotation:
 
     def step(self) -> Report:
         """Compare the next part. Raises ChSinkError."""
-        if not self._left:
-            if self._began:
-                self.subject, self.options = self.look()
-            self._left, self._reports = part_bounds(self.subject, self.options), []
+        self.subject, options = self.look()
+        if not self._left or self._key != self.subject.key:
+            self._key, self._left, self._reports = self.subject.key, part_bounds(self.subject, options), []
             self._began = self.clock()
-        try:
-            with verified(self.subject, replace(self.options, bounds=self._left[0])) as found:
-                report = found.report
-        except ChSinkError:
-            self._left = []  # the table may have changed since the rotation began
-            raise
+        with verified(self.subject, replace(options, bounds=self._left[0])) as found:
+            report = found.report
         self._left.pop(0)
         self._reports.append(report)
         if not self._left or not report.equal:
-            self.before = compared(self._reports, self._began if not self._left else 0.0, self.clock(), self.before)
-            self.note(self.before)
+            self.before = self.record(self._reports, self._began if not self._left else 0.0)
         self.rounds += not self._left
         return report

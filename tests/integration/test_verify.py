@@ -406,7 +406,12 @@ def test_a_continuous_comparison_looks_at_the_table_anew_in_each_rotation(client
     it = hand(client, database, "replacing", rows, evolve="add_columns")
     it.read((0, 2))
     noted: list[Compared] = []
-    rotation = Rotation(lambda: (it.subject, Options(patience=0)), noted.append)
+
+    def record(reports: list[Report], began: float) -> Compared:
+        noted.append(compared(reports, began, 0.0, None))
+        return noted[-1]
+
+    rotation = Rotation(lambda: (it.subject, Options(patience=0)), record)
     assert rotation.step().equal
     it.read_all()
     client.command(f"ALTER TABLE {database}.t UPDATE n = 6 WHERE id = 3 SETTINGS mutations_sync = 2")
