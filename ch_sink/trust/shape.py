@@ -108,7 +108,7 @@ def shape_of(subject: Subject, clause: EngineClause, wanted: Wanted) -> Shape | 
     names = {c.name for c in live.columns}
     actions = (
         *(addition(plan, None, names) for plan in plans),
-        *(action for column in retyped.values() for action in _remade(live, column)),
+        *(_remade(live, column) for column in retyped.values()),
         *(f"DROP COLUMN {quote(name)}" for name in sorted(gone)),
     )
     filled = [*map(as_column, plans), *retyped.values()]
@@ -262,15 +262,15 @@ def _meanings(live: TargetTable, columns: Iterable[Column]) -> Iterator[str]:
             yield f"column {column.name}: {column.type} of {column.stated.to_note().partition(' {')[0]}"
 
 
-def _remade(live: TargetTable, column: Column) -> list[str]:
-    """Actions that give a column of an empty table another type: the server converts few, and a codec may not fit.
+def _remade(live: TargetTable, column: Column) -> str:
+    """Gives a column of an empty table another type: the server converts few, and a codec may not fit.
 
-    Raises StreamFailed if others are computed from it.
+    Indexes of the column stay, as it comes back in the same ALTER. Raises StreamFailed if others are computed from it.
     """
     former, names = live.column(column.name), [c.name for c in live.columns]
     name, made = quote(column.name), f"{quote(column.name)} {column.type} COMMENT {literal(column.comment)}"
     if former is None or former.type == column.type or widened(former.type, column.type) == column.type:
-        return [f"MODIFY COLUMN {made}"]
+        return f"MODIFY COLUMN {made}"
     if using := [other for other, inputs in live.computed_from if column.name in inputs]:
         raise StreamFailed(
             f"column {column.name!r} of {live.qualified} would become {column.type}, and {using[0]!r} is computed "
@@ -279,7 +279,7 @@ def _remade(live: TargetTable, column: Column) -> list[str]:
         )
     at = names.index(column.name)
     place = f"AFTER {quote(names[at - 1])}" if at else "FIRST"
-    return [f"DROP COLUMN {name}", f"ADD COLUMN {made} {place}"]
+    return f"DROP COLUMN {name}, ADD COLUMN {made} {place}"
 
 
 def _fixed(choice: EngineChoice, spec: TableSpec) -> TableSpec:

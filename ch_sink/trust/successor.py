@@ -133,7 +133,16 @@ class Successor:
         self._create(self._draft, self.target.qualified, "MergeTree PARTITION BY tuple() ORDER BY tuple()")
         for action in shape.actions:
             sql = f"ALTER TABLE {self._draft}{self._on_cluster} {action}"
-            self.client.command(sql, settings={"alter_sync": 2}, doing=f"shape {self.qualified}")
+            try:
+                self.client.command(sql, settings={"alter_sync": 2}, doing=f"shape {self.qualified}")
+            except ClickHouseError as error:
+                if error.temporary:
+                    raise
+                raise StreamFailed(
+                    f"{self.target.qualified} cannot get its new shape: {error.message}",
+                    hint="Drop the indexes, projections and constraints that name the column (ALTER TABLE … DROP INDEX "
+                    "…), run the command again, and add them to the new table.",
+                ) from None
         self._create(self.qualified, self._draft, _engine(shape.engine.partition("(")[0].split()[0], shape.engine))
         self._drop(self._draft)
         return self.found(shape)

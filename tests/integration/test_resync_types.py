@@ -53,6 +53,22 @@ def test_columns_get_the_present_type_of_the_source(client: Client, database: st
     assert [c.comment.partition(" {")[0] for c in columns if c.comment] == ["mine debezium: string"]
 
 
+def test_an_index_of_a_column_that_gets_another_type_stays(client: Client, database: str) -> None:
+    it = begun(client, database, "replacing")
+    column = "n Nullable(Int32) COMMENT 'debezium: int32'"
+    client.command(f"ALTER TABLE {database}.t ADD COLUMN {column} AFTER v, ADD INDEX i n TYPE minmax")
+    types = {"id": "bigint", "v": "varchar", "n": "varchar"}
+    it.source = Rows([(1, "a", "7"), (2, "b", "x")], position(131), types=types)
+    fields = Field("v", SourceType("string")), Field("n", SourceType("string"))
+    schema = RowSchema(fields, (Field("id", SourceType("int64", "", optional=False)),))
+    refill = shaped(it)
+    refill = replace(refill, subject=replace(refill.subject, schema=schema))
+    assert resynced(refill, apply=True).shape == ("column n: Nullable(Int32) -> Nullable(String)",)
+    assert client.rows(f"SELECT n FROM {database}.t_current ORDER BY id") == [{"n": "7"}, {"n": "x"}]
+    indexes = f"SELECT expr FROM system.data_skipping_indices WHERE database = '{database}' AND table = 't'"
+    assert client.rows(indexes) == [{"expr": "n"}]
+
+
 def test_an_array_is_remade_for_another_type_and_stays_one_that_cannot_be_null(client: Client, database: str) -> None:
     """The server converts neither. A column may also keep its type, and mean another one of the source."""
     it = begun(client, database, "replacing")
@@ -75,6 +91,11 @@ def test_an_array_is_remade_for_another_type_and_stays_one_that_cannot_be_null(c
         ("b", "Nullable(String)"),
         ("a", "Array(Int64)"),
     ]
+    refill.successor.drop()
+    client.command(f"ALTER TABLE {database}.t ADD INDEX i arraySum(b) TYPE minmax")
+    with pytest.raises(StreamFailed, match=r"`t` cannot get its new shape: .*index i") as refused:
+        refill.successor.create(shape)
+    assert "DROP INDEX" in str(refused.value.hint)
     refill.successor.drop()
 
 
