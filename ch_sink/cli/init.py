@@ -167,11 +167,24 @@ def _apply(
             left = tuple(s for s in plan.statements if (server, s) not in done)
             apply_plan(out, client, replace(plan, statements=left), quiet=quiet)
             done |= {(server, s) for s in left}
+            if any(statement.kind == "alter" for statement in left):
+                _reopen(out, config, client)
         except ChSinkError as error:
             if error.temporary:
                 raise
             failed[config.stream_name] = error
     return failed
+
+
+def _reopen(out: Output, config: "Config", client: "Client") -> None:
+    """Let the job that works on the stream open it again: it fills the columns that it has found then."""
+    from ch_sink.discovery.wiring import ledger_of, states_of
+    from ch_sink.stream.standing import held, works
+
+    states = states_of(config, client.settings)
+    if works(states, config.stream_name):
+        with held(ledger_of(config, client), states, "init"):
+            out.note(f"stream {config.stream_name} is opened again, with the altered table")
 
 
 def _look(config: "Config") -> _Looked:
