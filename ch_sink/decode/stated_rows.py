@@ -314,7 +314,7 @@ class RowDecoder:
         known = {column.name for column in self.table.columns} | {BUCKET, NUMBER, OP}
         first = int(records.offsets[0])
         return [
-            UnknownColumn(name, first, added_type(self.kinds[name]))
+            UnknownColumn(name, first, added_type(self.kinds[name]), filled=True)  # former rows have NULL
             for name in rows.column_names
             if name not in known and rows.column(name).null_count < len(rows)
         ]

@@ -121,10 +121,12 @@ def test_columns_have_any_name(session: Any, shelf: Shelf) -> None:
 
 @pytest.mark.long
 def test_new_columns_reach_the_table(spark: Any, shelf: Shelf) -> None:
-    rows = [(1, "a", "insert", 1, 5), (2, "b", "insert", 1, None)]
-    changes(config(shelf, evolve="add_columns"), **DELTA)(frame(spark, rows, f"{SCHEMA}, points int"), 0)
+    apply = changes(config(shelf, evolve="add_columns"), **DELTA)
+    apply(frame(spark, [(3, "c", "insert", 1)], SCHEMA), 0)
+    rows = [(1, "a", "insert", 2, 5), (2, "b", "insert", 2, None)]
+    apply(frame(spark, rows, f"{SCHEMA}, points int"), 1)
     found = shelf.client.rows(f"SELECT id, points FROM {shelf.database}.orders FINAL ORDER BY id")
-    assert [r["points"] for r in found] == [5, None]
+    assert [r["points"] for r in found] == [5, None, None]
 
 
 @pytest.mark.long

@@ -353,3 +353,19 @@ def test_rows_of_later_epochs_are_refused() -> None:
     expect_stated_versions(table(version="UInt64"), 1 << 60)
     with pytest.raises(ConfigError, match="versions that are not change numbers"):
         expect_stated_versions(table(), 1 << 112)
+
+
+def test_rows_from_before_a_new_column_have_null_in_it() -> None:
+    """As in the tables that the feeds of Delta and Iceberg come from."""
+    rows = pa.table(
+        {
+            "id": pa.array([1], pa.int64()),
+            "points": pa.array([5], pa.int32()),
+            BUCKET: pa.nulls(1, pa.int32()),
+            NUMBER: [0],
+            OP: pa.array([OPS["insert"]], pa.int32()),
+        }
+    )
+    decoder = RowDecoder(table(), ("id",), frozenset(), {"id": "bigint", "points": "int"})
+    batch = decoder.decode(Records("t", 0, np.arange(1), np.zeros(1, np.int64), [b"{}"], Rows(rows)))  # type: ignore[arg-type]
+    assert [(c.name, c.clickhouse_type, c.filled) for c in batch.unknown] == [("points", "Nullable(Int32)", True)]
