@@ -14,7 +14,7 @@ from ch_sink.model.change import UnknownColumn
 from ch_sink.table.evolve import filled
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types import clickhouse_type
-from ch_sink.types.build import default_sql
+from ch_sink.types.build import default_sql, wide_enough
 from ch_sink.types.chtype import ChType, parse_type, widened
 from ch_sink.types.column import Column, counts, held, natural, out_of_range, unit
 from ch_sink.types.connect import SourceType
@@ -32,6 +32,7 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
         if name in table.system_columns:
             out.append(reserved(name))
         elif column is None:
+            source = wide_enough(source, table.years)
             chosen = clickhouse_type(source)
             default = default_sql(source, chosen, declared.keys(), table.years)
             known = filled(source, default)

@@ -247,7 +247,7 @@ def _columns(config: Config, client: Client, table: TargetTable, schema: RowSche
     unknown = {} if empty else unfilled(table, schema, table_spec(config))
     alone = table.finds_by_all(key_columns(config, schema, table))
     if unknown and (config.evolve != "ignore" or alone):
-        yield unfilled_finding(table, unknown, alone=alone)
+        yield unfilled_finding(config, table, unknown, alone=alone)
         lacking = [name for name in lacking if name not in unknown]
     if lacking and config.evolve == "fail":
         yield Finding("fail", "columns", f"the table lacks {', '.join(lacking)} (evolve: fail)", remedy)

@@ -121,7 +121,7 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
         found += _other_rows(config, client, existing, schema)
         if not empty and (lacking := unfilled(existing, schema, spec)):
-            found.append(unfilled_finding(existing, lacking, alone=alone))
+            found.append(unfilled_finding(config, existing, lacking, alone=alone))
         return InitPlan(existing.name, tuple(statements), tuple(notes), tuple(found))
     keyless = not seen.schema.key and not config.key_columns
     if keyless and config.start == "latest":
@@ -137,14 +137,14 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     return InitPlan(spec.table, (*statements, *rollups), tuple(notes))
 
 
-def unfilled_finding(table: TargetTable, lacking: Mapping[str, str], *, alone: bool) -> Finding:
+def unfilled_finding(config: Config, table: TargetTable, lacking: Mapping[str, str], *, alone: bool) -> Finding:
     """New columns, with their types, whose values in stored rows are not known. ``alone``: rows have no key."""
     by_hand = "\n".join(f"{text};" for text in adding_by_hand(table, lacking))
     return Finding(
         "fail",
         "columns",
         f"the table lacks {', '.join(lacking)}, and events do not state what stored rows have there at the source",
-        by_hand if alone else f"{by_hand}\n{FILL_COLUMN}.",
+        by_hand if alone or config.policy().columns.source else f"{by_hand}\n{FILL_COLUMN}.",
     )
 
 

@@ -16,6 +16,7 @@ from ch_sink.table.spec import (
     plan_columns,
     system_plans,
 )
+from ch_sink.types.build import is_placeholder
 from ch_sink.types.chtype import widened
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
@@ -72,17 +73,20 @@ def _plans(existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, empty: 
     return [plan for plan in plans if plan.name not in without]
 
 
+_NOTHING = re.compile(r"'?0(\.0+)?'?|''|false|'\{\}'|'00:00:00Z?'|'P0Y0M0DT0H0M0S'")
+
+
 def filled(source: SourceType, default: str | None) -> bool:
     """Whether it is known what rows have in a new column that were at the source before.
 
     ``default``: the column's DEFAULT, if it has one.
     """
-    return bool(default) or (source.optional and source.default is None)
+    return (bool(default) and not is_placeholder(source)) or (source.optional and source.default is None)
 
 
 def may_be_expression(default: str | None, connector: str) -> bool:
     """Whether a connector also states this default where the source has a function, such as nextval()."""
-    return connector.endswith("postgresql") and re.fullmatch(r"'?0(\.0+)?'?|''|false|'\{\}'", default or "") is not None
+    return connector.endswith("postgresql") and _NOTHING.fullmatch(default or "") is not None
 
 
 def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[str, str]:

@@ -147,11 +147,11 @@ _MOMENTS = (
     "io.debezium.time.IsoTimestamp",
     "org.apache.kafka.connect.data.Timestamp",
 )
-_DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
-_EPOCH = re.compile(r"1970-01-01[T ]00:00:00(\.0+)?(Z|\+00:00)?", re.ASCII)
+_DAYS = ("io.debezium.time.Date", "io.debezium.time.IsoDate", "org.apache.kafka.connect.data.Date")
+_EPOCH = re.compile(r"1970-01-01([T ]00:00:00(\.0+)?)?(Z|\+00:00)?", re.ASCII)
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
-_FUNCTIONS = re.compile(r"(CURRENT|SESSION|SYSTEM)_USER|CURRENT_(ROLE|CATALOG|SCHEMA)|SYS_GUID\(\)|\w+\(", re.ASCII)
-"""Texts that connectors state in the place of a function's value; SQL Server's cuts the end of one off."""
+_FUNCTIONS = re.compile(r"(CURRENT|SESSION|SYSTEM)_USER|CURRENT_(ROLE|CATALOG|SCHEMA)", re.ASCII)
+"""Texts that connectors state in the place of a function's value."""
 _SERIALS = ("SMALLSERIAL", "SERIAL", "BIGSERIAL", "SERIAL2", "SERIAL4", "SERIAL8")
 _EXPRESSION = re.compile(r"::|^\(.*\)$|^[\w.]+\(.*\)$", re.DOTALL)
 _CONSTANT = re.compile(r"CAST|_CAST|AS|true|false|NULL|tuple|array|map|unhex|to[A-Z]\w*|fromUnixTimestamp\w*|[A-Z]\w+")
@@ -160,14 +160,14 @@ _CONSTANT = re.compile(r"CAST|_CAST|AS|true|false|NULL|tuple|array|map|unhex|to[
 def default_sql(
     source: SourceType, column_type: str, columns: Collection[str] = (), years: Years = WIDE_YEARS
 ) -> str | None:
-    """The expression for DEFAULT; None if there is no default, it is null or not stated, or the column cannot hold it.
+    """The expression for DEFAULT; None if there is no default, it is null, or the column cannot hold it.
 
     ``source.default`` is a literal as events with a schema have it (decimals in base64, times as numbers), and it is
     converted as theirs are. ``columns``: the row's columns. A text is a value, whatever it looks like, unless it is an
     expression over these: PostgreSQL's connector states the expression of a generated column as its default.
     """
     value = source.default
-    if not source.has_default or value is None or _is_placeholder(source, value):
+    if not source.has_default or value is None or (source.name in _MOMENTS and _is_epoch(value)):
         return None
     if source.kind == "string" and (_is_generated(str(value), columns) or propagated_type(source).is_binary):
         return None  # a binary column that comes as text: in which encoding, the schema does not say
@@ -178,6 +178,14 @@ def default_sql(
     except (DecodeError, TableError):
         return None
     return sql_value(found, parse_type(column_type)) if found.is_valid else None
+
+
+def wide_enough(source: SourceType, years: Years) -> SourceType:
+    """The type; marked wide if its default is beyond the server's dates, so that its column is text."""
+    kind = clickhouse_type(source)
+    if default_sql(source, kind, years=years) is not None or default_sql(source, kind) is None:
+        return source
+    return replace(source, parameters=(*source.parameters, WIDE))
 
 
 def without_expression(source: SourceType, columns: Collection[str]) -> SourceType:
@@ -196,13 +204,18 @@ def _literal(value: object, made: Converter) -> Any:
         raise DecodeError(f"the schema's default is not a literal of its type: {error}") from error
 
 
-def _is_placeholder(source: SourceType, value: object) -> bool:
-    """Whether connectors state this where the default is an expression, such as CURRENT_TIMESTAMP or a serial's."""
+def is_placeholder(source: SourceType) -> bool:
+    """Whether connectors state this default for an expression, such as CURRENT_TIMESTAMP or that of a serial."""
+    value = source.default
     if source.name in (*_MOMENTS, *_DAYS):
-        return value == 0 or (isinstance(value, str) and _EPOCH.fullmatch(value) is not None)
-    if source.kind == "string" and source.name is None:
-        return _FUNCTIONS.fullmatch(str(value)) is not None
-    return value == _NO_UUID or propagated_type(source).word in _SERIALS
+        return _is_epoch(value)
+    if source.kind == "string" and source.name is None and _FUNCTIONS.fullmatch(str(value)):
+        return True
+    return source.unstated or value == _NO_UUID or propagated_type(source).word in _SERIALS
+
+
+def _is_epoch(value: object) -> bool:
+    return value == 0 or (isinstance(value, str) and _EPOCH.fullmatch(value) is not None)
 
 
 def _is_generated(text: str, columns: Collection[str]) -> bool:

@@ -48,6 +48,8 @@ class SourceType:
     default: object = field(default=None, hash=False)
     """The default's literal as the schema writes it (a decimal is base64 text there)."""
     has_default: bool = False
+    unstated: bool = False
+    """The source has a default, but ``default`` may be a remainder of its expression."""
     items: "SourceType | None" = None
     """Elements of an array, values of a map."""
     keys: "SourceType | None" = None
@@ -289,8 +291,9 @@ class PropagatedType:
 def of_system(fields: Mapping[str, SourceType], connector: str) -> dict[str, SourceType]:
     """The types of a row's fields without the propagated names that are none of the source system's.
 
-    Of SQL Server also without defaults of columns that can be null: rows from before such a column have NULL. The
-    default USER, which Oracle and PostgreSQL have as a function, is called CURRENT_USER.
+    Of SQL Server also without defaults of columns that can be null: rows from before such a column have NULL. Its
+    connector states texts and bits of some expressions as empty or false, and Oracle's connector states the
+    expression itself: such defaults are unstated.
 
     ``connector`` is that of the events: ``postgresql``, ``flattened:postgresql``; empty or ``flattened`` if it is not
     known.
@@ -300,11 +303,22 @@ def of_system(fields: Mapping[str, SourceType], connector: str) -> dict[str, Sou
     types = {name: _of_system(source, system) for name, source in fields.items()}
     if system == "sqlserver":
         for name, source in types.items():
-            types[name] = replace(source, default=None, has_default=False) if source.optional else source
-    if system in ("oracle", "postgresql"):
+            if source.optional:
+                types[name] = replace(source, default=None, has_default=False)
+            elif source.kind in _LOSSY:
+                types[name] = replace(source, unstated=source.has_default)
+    if system == "oracle":
         for name, source in types.items():
-            types[name] = replace(source, default="CURRENT_USER") if source.default == "USER" else source
+            types[name] = replace(source, unstated=source.kind == "string" and _is_expression(source.default))
     return types
+
+
+_LOSSY = ("string", "boolean")
+
+
+def _is_expression(default: object) -> bool:
+    """Whether a text may be an expression of Oracle's."""
+    return isinstance(default, str) and (default == "USER" or "(" in default or "||" in default)
 
 
 def _of_system(source: SourceType, system: str) -> SourceType:

@@ -28,11 +28,16 @@ WITH = TargetTable("d", "t", TABLE.engine, (Column("n", "Nullable(Int64)"), *TAB
 
 
 def planned(
-    added: dict[str, Any] | None, evolve: str, table: TargetTable = TABLE, key: int | None = None, value: Any = 5
+    added: dict[str, Any] | None,
+    evolve: str,
+    table: TargetTable = TABLE,
+    key: int | None = None,
+    value: Any = 5,
+    source: dict[str, Any] = SOURCE,
 ) -> Plan:
     """An update whose row has the column ``n``. ``added``: its schema; None for JSON without schemas."""
     before, after = {**row(1), "n": value}, {**row(1, "new"), "n": value}
-    event: dict[str, Any] = {"op": "u", "before": before, "after": after, "source": SOURCE}
+    event: dict[str, Any] = {"op": "u", "before": before, "after": after, "source": source}
     if added is not None:
         fields = [
             {"field": "id", "type": "int64", "optional": False},
@@ -126,6 +131,15 @@ def test_it_stops_the_stream_if_their_values_are_not_known(added: dict[str, Any]
         planned(added, evolve)
     assert "DEFAULT" in str(error.value.hint)
     assert not planned(added, evolve, WITH).bad  # as the hint says
+
+
+def test_a_default_that_postgresql_also_states_for_functions_is_not_known() -> None:
+    postgres = {"connector": "postgresql", "name": "s", "ts_ms": 1, "snapshot": "false", "lsn": 1}
+    stated = {"type": "int64", "optional": False}
+    with pytest.raises(StreamFailed, match="found by all of their values"):
+        planned({**stated, "default": 0}, "add_columns", source=postgres)
+    for default, source in ((5, postgres), (0, SOURCE)):
+        assert planned({**stated, "default": default}, "add_columns", source=source).barrier is not None
 
 
 def test_rows_with_a_key_are_found_by_it() -> None:

@@ -11,6 +11,7 @@ from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import DecodeError, TableError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import policy_of
+from ch_sink.table.evolve import filled
 from ch_sink.types import OutOfRange, clickhouse_type, converter
 from ch_sink.types.build import default_sql
 from ch_sink.types.column import Column, ValuePolicy
@@ -233,9 +234,23 @@ def test_a_nullable_column_of_sql_server_has_no_default_for_rows_that_were_there
     assert of_system(fields, "postgresql") == of_system(fields, "") == fields
 
 
-def test_the_default_user_is_a_function_of_oracle_and_postgresql_only() -> None:
-    fields = {"who": SourceType("string", optional=False, default="USER", has_default=True)}
-    assert of_system(fields, "mysql") == fields
-    for connector in ("oracle", "flattened:postgresql"):
-        who = of_system(fields, connector)["who"]
-        assert default_sql(who, "String") is None
+@pytest.mark.parametrize(
+    ("connector", "kind", "default", "is_taken"),
+    [
+        ("oracle", "string", "USER", False),
+        ("flattened:oracle", "string", "SYS_CONTEXT('USERENV','SESSION_USER')", False),
+        ("oracle", "string", "'a'||'b'", False),
+        ("oracle", "string", "new", True),
+        ("sqlserver", "string", "", False),  # SUSER_SNAME(), NEWID()
+        ("sqlserver", "boolean", False, False),  # CAST(1 AS bit)
+        ("sqlserver", "int32", 5, True),
+        ("postgresql", "string", "USER", True),
+        ("mysql", "string", "f(x)", True),
+    ],
+)
+def test_of_some_systems_an_expression_is_stated_as_a_value(
+    connector: str, kind: str, default: object, is_taken: bool
+) -> None:
+    fields = {"v": SourceType(kind, optional=False, default=default, has_default=True)}
+    stated = of_system(fields, connector)["v"]
+    assert filled(stated, default_sql(stated, clickhouse_type(stated))) is is_taken

@@ -6,12 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from ch_sink.decode.unknown_columns import declared_unknown
+from ch_sink.table.evolve import filled
+from ch_sink.table.model import Engine as TableEngine
+from ch_sink.table.model import Family, TargetTable
 from ch_sink.types import WIDE, clickhouse_type
-from ch_sink.types.build import default_sql, is_constant
-from ch_sink.types.column import Years
+from ch_sink.types.build import default_sql, is_constant, wide_enough
+from ch_sink.types.column import Column, Years
 from ch_sink.types.connect import SourceType
 from tests.support.engine import Engine
 
+KEYED = TableEngine(Family.REPLACING, "ReplacingMergeTree", version_column="_version")
 D, T, C = "io.debezium.data.", "io.debezium.time.", "org.apache.kafka.connect.data."
 
 
@@ -144,6 +149,15 @@ def test_a_row_without_a_value_reads_the_default(read: dict[str, list[str]], pla
     assert read[f"v{place}"] == [CASES[place][2]] * 3
 
 
+@pytest.mark.parametrize(("years", "kind"), [(Years(), "Date32"), (Years((1900, 2299), (1900, 2299)), "String")])
+def test_a_new_column_of_a_table_holds_its_default(years: Years, kind: str) -> None:
+    forever = stated("int32", 2_932_896, T + "Date", optional=False)
+    table = TargetTable("d", "t", KEYED, (Column("id", "Int64"),), ("id",), years=years)
+    [new] = declared_unknown(table, {"id": SourceType("int64", optional=False), "valid_to": forever})
+    assert (new.clickhouse_type, bool(new.default), new.filled) == (kind, True, True)
+    assert ("ch_sink.wide" in new.comment) == (kind == "String")
+
+
 def test_bytes_that_are_no_text_come_back(engine: Engine) -> None:
     default = default_sql(stated("bytes", raw(b"\x00\xff'\\")), "String")
     assert default is not None
@@ -162,13 +176,6 @@ def test_bytes_that_are_no_text_come_back(engine: Engine) -> None:
         stated("string", "1970-01-01T00:00:00Z", T + "ZonedTimestamp"),
         stated("int64", 0, T + "MicroTimestamp"),
         stated("int64", 0, T + "Timestamp"),
-        stated("int32", 0, T + "Date"),
-        # What else they write for functions: gen_random_uuid(), CURRENT_USER, SYS_GUID(), suser_sname(), nextval().
-        stated("string", "00000000-0000-0000-0000-000000000000", D + "Uuid"),
-        stated("string", "CURRENT_USER"),
-        stated("string", "SYS_GUID()"),
-        stated("string", "user_sname("),
-        replace(stated("int64", 0), parameters=(("__debezium.source.column.type", "BIGSERIAL"),)),
         stated("string", "infinity", T + "ZonedTimestamp"),
         stated("string", "now()", T + "ZonedTimestamp"),
         stated("string", "gen_random_uuid()", D + "Uuid"),
@@ -183,11 +190,36 @@ def test_a_default_that_is_no_value_of_the_column_is_left_out(source: SourceType
     assert default_sql(source, clickhouse_type(source)) is None
 
 
-def test_a_default_beyond_the_servers_dates_is_left_out() -> None:
+@pytest.mark.parametrize(
+    "source",
+    [
+        stated("int64", 0, T + "MicroTimestamp"),  # now()
+        stated("int32", 0, T + "Date"),  # CURRENT_DATE
+        stated("string", "1970-01-01Z", T + "IsoDate"),
+        stated("string", "00000000-0000-0000-0000-000000000000", D + "Uuid"),  # gen_random_uuid()
+        stated("string", "CURRENT_USER"),
+        replace(stated("int64", 0), parameters=(("__debezium.source.column.type", "BIGSERIAL"),)),
+    ],
+    ids=lambda source: str(source.name or source.default),
+)
+def test_what_connectors_state_for_functions_says_nothing_of_stored_rows(source: SourceType) -> None:
+    assert not filled(source, default_sql(source, clickhouse_type(source)))
+    assert filled(replace(source, default=None, has_default=False), None)
+    five = stated("int32", 5)
+    assert filled(five, default_sql(five, "Nullable(Int32)"))
+
+
+def test_a_column_whose_default_is_beyond_the_servers_dates_is_text() -> None:
     """Servers before 26.9 would show 2299-12-31."""
     forever, lts = stated("int32", 2_932_896, T + "Date"), Years(date=(1900, 2299), time=(1900, 2299))
     assert default_sql(forever, "Date32") == "toDate32('1970-01-01') + 2932896"
     assert default_sql(forever, "Date32", years=lts) is None
+    assert wide_enough(forever, Years()) == forever
+    wide = wide_enough(forever, lts)
+    assert (clickhouse_type(wide), default_sql(wide, "Nullable(String)", years=lts)) == (
+        "Nullable(String)",
+        "'9999-12-31'",
+    )
 
 
 @pytest.mark.parametrize(
