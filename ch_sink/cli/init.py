@@ -156,6 +156,7 @@ def _apply(
     failed: dict[str, ChSinkError] = {}
     done: set[tuple[str, Statement]] = set()
     tables: set[tuple[str, str, str]] = set()
+    altered: set[tuple[str, str, str]] = set()
     for config, looked, plan in planned:
         client, server = looked.client, config.clickhouse.url
         assert client is not None
@@ -168,6 +169,8 @@ def _apply(
             apply_plan(out, client, replace(plan, statements=left), quiet=quiet)
             done |= {(server, s) for s in left}
             if any(statement.kind == "alter" for statement in left):
+                altered.add(table)
+            if table in altered:
                 _reopen(out, config, client)
         except ChSinkError as error:
             if error.temporary:
