@@ -113,22 +113,25 @@ def test_a_secret_in_a_statement_is_masked(guarded: EmbeddedClickHouse) -> None:
     one.close()
 
 
+_MANY = "SELECT id FROM {0} WHERE id IN (SELECT id + 1 FROM {0})"
+
+
 @pytest.mark.parametrize(
-    ("settings", "step"),
+    ("sql", "settings", "step"),
     [
-        ({}, "Drop the constraint"),
-        ({"max_rows_to_read": 1}, "Raise the limit"),
-        ({"max_rows_in_set": 1}, "Raise the limit"),
+        ("INSERT INTO {0} VALUES (0)", {}, "Drop the constraint"),
+        ("INSERT INTO {0} (gone) VALUES (0)", {}, "`ch_sink resume CONFIG` goes on without it"),
+        (_MANY, {"max_rows_to_read": 1}, "Raise the limit"),
+        (_MANY, {"max_rows_in_set": 1}, "Raise the limit"),
     ],
 )
 def test_what_the_table_or_a_profile_forbids_has_a_next_step(
-    client: Client, database: str, settings: dict[str, int], step: str
+    client: Client, database: str, sql: str, settings: dict[str, int], step: str
 ) -> None:
     client.command(f"CREATE TABLE {database}.c (id Int64, CONSTRAINT c CHECK id > 0) ENGINE = MergeTree ORDER BY id")
     client.command(f"INSERT INTO {database}.c SELECT number + 1 FROM numbers(5)")
-    many = f"SELECT id FROM {database}.c WHERE id IN (SELECT id + 1 FROM {database}.c)"
     with pytest.raises(ClickHouseError) as caught:
-        client.command(many if settings else f"INSERT INTO {database}.c VALUES (0)", settings=settings)
+        client.command(sql.format(f"{database}.c"), settings=settings)
     assert step in (caught.value.hint or "")
 
 
