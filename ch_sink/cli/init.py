@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -166,12 +167,11 @@ def _apply(
                 plan = plan_init(config, looked.seen, client)
             tables.add(table)
             left = tuple(s for s in plan.statements if (server, s) not in done)
-            apply_plan(out, client, replace(plan, statements=left), quiet=quiet)
-            done |= {(server, s) for s in left}
             if any(statement.kind == "alter" for statement in left):
                 altered.add(table)
-            if table in altered:
-                _reopen(out, config, client)
+            with _held(out, config, client) if table in altered else nullcontext():
+                apply_plan(out, client, replace(plan, statements=left), quiet=quiet)
+            done |= {(server, s) for s in left}
         except ChSinkError as error:
             if error.temporary:
                 raise
@@ -179,15 +179,21 @@ def _apply(
     return failed
 
 
-def _reopen(out: Output, config: "Config", client: "Client") -> None:
-    """Let the job that works on the stream open it again: it fills the columns that it has found then."""
+def _held(out: Output, config: "Config", client: "Client") -> AbstractContextManager[object]:
+    """The stream is paused until the context ends: the job opens it again then, and fills the columns that it finds."""
+    from ch_sink.clickhouse.state_table import NO_TABLE
     from ch_sink.discovery.wiring import ledger_of, states_of
     from ch_sink.stream.standing import held, works
 
     states = states_of(config, client.settings)
-    if works(states, config.stream_name):
-        with held(ledger_of(config, client), states, "init"):
-            out.note(f"stream {config.stream_name} is opened again, with the altered table")
+    try:
+        if not works(states, config.stream_name):
+            return nullcontext()
+    except ClickHouseError as error:
+        if error.code not in NO_TABLE:
+            raise
+        return nullcontext()  # no job has begun
+    return held(ledger_of(config, client), states, "init", say=out.note)
 
 
 def _look(config: "Config") -> _Looked:

@@ -31,7 +31,7 @@ _QUORUM_TRIES = 12
 _NO_QUORUM = frozenset({285, 286, 319})
 """TOO_FEW_LIVE_REPLICAS, UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE, UNKNOWN_STATUS_OF_INSERT."""
 _ONCE = Retry(attempts=1)
-_NO_TABLE = (60, 81)
+NO_TABLE = (60, 81)
 """UNKNOWN_TABLE, UNKNOWN_DATABASE."""
 
 HEADERS = pa.list_(pa.struct([pa.field("name", pa.binary()), pa.field("value", pa.binary())]))
@@ -71,7 +71,7 @@ class StateTable:
         try:
             yield
         except ClickHouseError as error:
-            if error.code not in _NO_TABLE:
+            if error.code not in NO_TABLE:
                 raise
             raise ClickHouseError(
                 f"the sink's own table {self.database}.{self.name} does not exist",
