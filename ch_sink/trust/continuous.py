@@ -85,7 +85,7 @@ class Rotation:
     """Rotations that are complete."""
     subject: Subject | None = None
     """The stream and its table at the last part."""
-    _key: tuple[str, ...] = ()
+    _key: list[tuple[str, str]] = field(default_factory=list)
     _left: list[Bounds | None] = field(default_factory=list)
     _reports: list[Report] = field(default_factory=list)
     _began: float = 0.0
@@ -98,8 +98,10 @@ class Rotation:
     def step(self) -> Report:
         """Compare the next part. Raises ChSinkError."""
         self.subject, options = self.look()
-        if not self._left or self._key != self.subject.key:
-            self._key, self._left, self._reports = self.subject.key, part_bounds(self.subject, options), []
+        key = [self.subject.table.column(name) for name in self.subject.key]
+        typed = [(column.name, column.type) for column in key if column is not None]
+        if not self._left or self._key != typed:
+            self._key, self._left, self._reports = typed, part_bounds(self.subject, options), []
             self._began = self.clock()
         with verified(self.subject, replace(options, bounds=self._left[0])) as found:
             report = found.report

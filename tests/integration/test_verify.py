@@ -416,9 +416,12 @@ def test_a_continuous_comparison_looks_at_the_table_anew_in_each_rotation(client
     it.read_all()
     client.command(f"ALTER TABLE {database}.t UPDATE n = 6 WHERE id = 3 SETTINGS mutations_sync = 2")
     assert (rotation.step().different, rotation.rounds) == (1, 2)
+    rotation._left = [(1, 2), (2, None)]  # of a key that was another type
+    rotation._key = [("id", "Int32")]
+    assert (rotation.step().rows, rotation.rounds) == (3, 3)
     rotation.look = lambda: (replace(it.subject, key=("gone",)), Options(patience=0))
     with pytest.raises(ChSinkError):
         rotation.step()
     rotation.look = lambda: (it.subject, Options(patience=0))
-    assert (rotation.step().different, rotation.rounds) == (1, 3)
-    assert [one.differences for one in noted] == [0, 1, 1]
+    assert (rotation.step().different, rotation.rounds) == (1, 4)
+    assert [one.differences for one in noted] == [0, 1, 1, 1]
