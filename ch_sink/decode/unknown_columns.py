@@ -36,7 +36,9 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
             chosen = clickhouse_type(source)
             default = default_sql(source, chosen, declared.keys(), table.years)
             known = filled(source, default)
-            out.append(UnknownColumn(name, -1, chosen, default, source.to_comment(), previous, filled=known))
+            doubtful = known and source.default_is == "doubtful"
+            new = UnknownColumn(name, -1, chosen, default, source.to_comment(), previous, filled=known)
+            out.append(replace(new, doubtful=doubtful))
         elif column.insertable:
             changed = outgrown(table, column, source)
             if table.engine.family is Family.MERGE_TREE and _narrowed(column, source):

@@ -155,6 +155,8 @@ class UnknownColumn:
     filled: bool = False
     """Whether it is known what rows have in it that were at the source before: ``default``, or NULL without one."""
 
+    doubtful: bool = False
+    """The connector also states ``default`` where the source has a function, such as nextval()."""
     narrow: bool = False
     """The source may have changed former values without an event. Only reported of tables that only grow."""
 

@@ -16,7 +16,7 @@ from ch_sink.model.change import NO_FLOOR, ChangeBatch, Floor, Op, UnknownColumn
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import POSITION_SHIFT, to_int
 from ch_sink.pipeline.target import Target
-from ch_sink.table.evolve import adding_by_hand, alter, may_be_expression, offered
+from ch_sink.table.evolve import adding_by_hand, alter, offered
 from ch_sink.table.model import TargetTable
 from ch_sink.types.sql import literal, quote
 
@@ -35,8 +35,6 @@ class Barrier:
     """New columns: what the table lacks."""
     key: tuple[str, ...] = ()
     """New columns: names of the key's columns, which the current-state view may use."""
-    connector: str = ""
-    """New columns: the connector of the events."""
     version: int = 0
     """Truncate: version of the truncate event; stored rows below it are deleted."""
     floor: Floor = NO_FLOOR
@@ -68,7 +66,7 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
     if alone:
         _refuse_narrowed(batch.unknown, table)
     if evolve != "fail" and alone:
-        _refuse_unfilled(concerned, table, evolve, batch.connector)
+        _refuse_unfilled(concerned, table, evolve)
     for column in concerned if evolve == "ignore" else ():
         if column.change == "add":
             _warn_once(table.qualified, column.name, "to store it later, fill the table again with ch_sink resync")
@@ -95,17 +93,17 @@ def new_columns(batch: ChangeBatch, target: Target, key: Sequence[str], first: i
             hint="Add them to the table, or set evolve: add_columns or evolve: ignore.",
         )
     typed = tuple(c for c in concerned if c.clickhouse_type is not None)
-    return Barrier("new_columns", first, typed, tuple(key), batch.connector) if typed else None
+    return Barrier("new_columns", first, typed, tuple(key)) if typed else None
 
 
-def _refuse_unfilled(columns: Iterable[UnknownColumn], table: TargetTable, evolve: str, connector: str) -> None:
+def _refuse_unfilled(columns: Iterable[UnknownColumn], table: TargetTable, evolve: str) -> None:
     """Raises StreamFailed for a new column of a table without a key, unless stored rows get its values by the ALTER.
 
     Such rows are found by all of their values: later changes of them would state the source's value, and miss them. A
     column that is ignored would come with the same rows, once the table has it.
     """
     for column in columns:
-        known = column.filled and not may_be_expression(column.default, connector)
+        known = column.filled and not column.doubtful
         if column.change != "add" or column.clickhouse_type is None or (known and evolve == "add_columns"):
             continue
         by_hand = adding_by_hand(table, {column.name: column.clickhouse_type})

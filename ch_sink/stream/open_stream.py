@@ -25,7 +25,7 @@ from ch_sink.stream.ports import StreamPorts, StreamSettings, TableAdmin
 from ch_sink.stream.rounds import Rounds
 from ch_sink.stream.tasks import RangeDone, ReleaseDone, ReleaseTask
 from ch_sink.table.ddl import own_rows
-from ch_sink.table.evolve import FILL_COLUMN, adding_by_hand, may_be_expression
+from ch_sink.table.evolve import FILL_COLUMN, adding_by_hand
 from ch_sink.table.model import TargetTable
 
 log = logging.getLogger("ch_sink")
@@ -78,7 +78,7 @@ class StreamTable:
         self._use(table)
         changed = [found for c in columns if (found := self.now.column(c.name)) is not None]
         log.warning("%s was altered: %s", self.now.qualified, "; ".join(f"{c.name} {c.type}" for c in changed))
-        if doubtful := [c.name for b in barriers for c in b.columns if may_be_expression(c.default, b.connector)]:
+        if doubtful := [c.name for c in columns if c.doubtful]:
             log.warning(
                 "stored rows of %s read the default that events state for %s. PostgreSQL's connector states this one "
                 "for functions such as nextval(), too: compare with `ch_sink verify CONFIG --against source`",

@@ -1,6 +1,5 @@
 """Compares an existing table with the source's row type: the ALTERs that let it hold every source column."""
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -73,20 +72,12 @@ def _plans(existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, empty: 
     return [plan for plan in plans if plan.name not in without]
 
 
-_NOTHING = re.compile(r"'?0(\.0+)?'?|''|false|'\{\}'|'00:00:00Z?'|'P0Y0M0DT0H0M0S'")
-
-
 def filled(source: SourceType, default: str | None) -> bool:
     """Whether it is known what rows have in a new column that were at the source before.
 
     ``default``: the column's DEFAULT, if it has one.
     """
     return (bool(default) and not is_placeholder(source)) or (source.optional and source.default is None)
-
-
-def may_be_expression(default: str | None, connector: str) -> bool:
-    """Whether a connector also states this default where the source has a function, such as nextval()."""
-    return connector.endswith("postgresql") and _NOTHING.fullmatch(default or "") is not None
 
 
 def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[str, str]:
@@ -102,7 +93,9 @@ def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[
         field.name: plans[field.name].type
         for field in wanted.fields
         if field.name in plans and existing.column(field.name) is None
-        if wanted.inferred or not filled(field.type, plans[field.name].default)
+        if wanted.inferred
+        or not filled(field.type, plans[field.name].default)
+        or (alone and field.type.default_is == "doubtful")
     }
 
 

@@ -9,7 +9,7 @@ from ch_sink.errors import ConfigError, TableError
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.table.model import SOURCE_TIME, Family
 from ch_sink.types import clickhouse_type
-from ch_sink.types.build import default_sql, wide_enough, without_expression
+from ch_sink.types.build import default_sql, without_expression
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import WIDE, TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType
@@ -347,8 +347,6 @@ def _column(
             hint="Declare it NOT NULL at the source, leave it out, or accept it with init.allow_nullable_key "
             "(ClickHouse then sorts nulls as one value).",
         ).settled_by("init: {allow_nullable_key: true}")
-    if not in_key:
-        field = replace(field, type=wide_enough(field.type, spec.types.years))
     kind = clickhouse_type(field.type, spec.types, key=in_key and not field.type.optional, column=field.name)
     default = "" if in_key else default_sql(field.type, kind, names, spec.types.years) or ""
     return ColumnPlan(field.name, kind, default, _codec(kind, leading=field.name == first), note=field.type.to_note())

@@ -211,7 +211,7 @@ def is_placeholder(source: SourceType) -> bool:
         return _is_epoch(value)
     if source.kind == "string" and source.name is None and _FUNCTIONS.fullmatch(str(value)):
         return True
-    return source.unstated or value == _NO_UUID or propagated_type(source).word in _SERIALS
+    return source.default_is == "unstated" or value == _NO_UUID or propagated_type(source).word in _SERIALS
 
 
 def _is_epoch(value: object) -> bool:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 from ch_sink.errors import DecodeError
 
@@ -48,8 +48,9 @@ class SourceType:
     default: object = field(default=None, hash=False)
     """The default's literal as the schema writes it (a decimal is base64 text there)."""
     has_default: bool = False
-    unstated: bool = False
-    """The source has a default, but ``default`` may be a remainder of its expression."""
+    default_is: Literal["stated", "doubtful", "unstated"] = "stated"
+    """Whether ``default`` is the source's. ``doubtful``: the connector also states it for expressions; ``unstated``: it
+    may be the text or a remainder of one."""
     items: "SourceType | None" = None
     """Elements of an array, values of a map."""
     keys: "SourceType | None" = None
@@ -291,9 +292,8 @@ class PropagatedType:
 def of_system(fields: Mapping[str, SourceType], connector: str) -> dict[str, SourceType]:
     """The types of a row's fields without the propagated names that are none of the source system's.
 
-    Of SQL Server also without defaults of columns that can be null: rows from before such a column have NULL. Its
-    connector states texts and bits of some expressions as empty or false, and Oracle's connector states the
-    expression itself: such defaults are unstated.
+    Of SQL Server also without defaults of columns that can be null: rows from before such a column have NULL. Some
+    connectors state an empty value, or the text of the expression, where the default is one (`SourceType.default_is`).
 
     ``connector`` is that of the events: ``postgresql``, ``flattened:postgresql``; empty or ``flattened`` if it is not
     known.
@@ -301,24 +301,19 @@ def of_system(fields: Mapping[str, SourceType], connector: str) -> dict[str, Sou
     form, _, inner = connector.partition(":")
     system = inner if form == "flattened" else form
     types = {name: _of_system(source, system) for name, source in fields.items()}
-    if system == "sqlserver":
-        for name, source in types.items():
-            if source.optional:
-                types[name] = replace(source, default=None, has_default=False)
-            elif source.kind in _LOSSY:
-                types[name] = replace(source, unstated=source.has_default)
-    if system == "oracle":
-        for name, source in types.items():
-            types[name] = replace(source, unstated=source.kind == "string" and _is_expression(source.default))
+    for name, source in types.items() if system in _UNSTATED or system == "postgresql" else ():
+        if system == "sqlserver" and source.optional:
+            types[name] = replace(source, default=None, has_default=False)
+        elif source.kind in _UNSTATED.get(system, ()) and not (source.name or "").startswith("io.debezium.time."):
+            types[name] = replace(source, default_is="unstated")
+        elif system == "postgresql" and source.default in _NOTHING:
+            types[name] = replace(source, default_is="doubtful")
     return types
 
 
-_LOSSY = ("string", "boolean")
-
-
-def _is_expression(default: object) -> bool:
-    """Whether a text may be an expression of Oracle's."""
-    return isinstance(default, str) and (default == "USER" or "(" in default or "||" in default)
+_UNSTATED: Mapping[str, tuple[str, ...]] = {"sqlserver": ("string", "boolean"), "oracle": ("string",)}
+_NOTHING = (0, "", "AA==", "{}", "00:00:00", "00:00:00Z", "P0Y0M0DT0H0M0S")
+"""What PostgreSQL's connector states for functions, and for these constants."""
 
 
 def _of_system(source: SourceType, system: str) -> SourceType:

@@ -174,6 +174,10 @@ def test_a_table_without_a_key_gets_new_columns_of_known_values_only(engine: Cli
     assert not any("unknown" in sql for sql in views)
     guessed = RowSchema((*wider.fields, Field("guessed", SourceType("int64"))), (), inferred=True)
     assert unfilled(detected(engine), guessed, spec).keys() == {"unknown", "guessed"}
+    zero = SourceType("int64", optional=False, default=0, has_default=True, default_is="doubtful")  # or nextval()
+    doubtful = RowSchema((*wider.fields, Field("seq", zero)), ())
+    assert unfilled(detected(engine), doubtful, spec).keys() == {"unknown", "seq"}
+    assert unfilled(detected(engine), replace(doubtful, key=(ID,)), spec).keys() == {"unknown"}
     with_key = replace(guessed, key=(ID,))
     assert unfilled(detected(engine), replace(with_key, inferred=False), spec) == {"unknown": "Int64"}
     assert unfilled(detected(engine), with_key, spec) == {}  # plain JSON states no defaults
