@@ -15,7 +15,6 @@ from ch_sink.table.spec import (
     plan_columns,
     system_plans,
 )
-from ch_sink.types.build import is_placeholder
 from ch_sink.types.chtype import widened
 from ch_sink.types.column import Column
 from ch_sink.types.connect import RowSchema, SourceType
@@ -77,7 +76,7 @@ def filled(source: SourceType, default: str | None) -> bool:
 
     ``default``: the column's DEFAULT, if it has one.
     """
-    return (bool(default) and not is_placeholder(source)) or (source.optional and source.default is None)
+    return (bool(default) and source.default_is != "unstated") or (source.optional and source.default is None)
 
 
 def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[str, str]:

@@ -11,7 +11,7 @@ from ch_sink.errors import DecodeError, TableError
 from ch_sink.types.arrow import sql_value
 from ch_sink.types.chtype import ChType, parse_type
 from ch_sink.types.column import WIDE, WIDE_YEARS, Column, ValuePolicy, Years, clickhouse_type, one_to_one
-from ch_sink.types.connect import SourceType, propagated_type
+from ch_sink.types.connect import MOMENTS, SourceType, is_epoch, propagated_type
 from ch_sink.types.converter import Converter, Encoding, PlaceholderColumn, placeholder
 from ch_sink.types.families import Context, convert, of_part, reading_of
 from ch_sink.types.literals import Encoded, Reading, Shape, reading
@@ -139,20 +139,6 @@ def _is_encoded(source: SourceType, mode: str, *, declared: bool) -> bool:
     return source.kind == "string" and propagated_type(source).is_binary
 
 
-_MOMENTS = (
-    "io.debezium.time.Timestamp",
-    "io.debezium.time.MicroTimestamp",
-    "io.debezium.time.NanoTimestamp",
-    "io.debezium.time.ZonedTimestamp",
-    "io.debezium.time.IsoTimestamp",
-    "org.apache.kafka.connect.data.Timestamp",
-)
-_DAYS = ("io.debezium.time.Date", "io.debezium.time.IsoDate", "org.apache.kafka.connect.data.Date")
-_EPOCH = re.compile(r"1970-01-01([T ]00:00:00(\.0+)?)?(Z|\+00:00)?", re.ASCII)
-_NO_UUID = "00000000-0000-0000-0000-000000000000"
-_FUNCTIONS = re.compile(r"(CURRENT|SESSION|SYSTEM)_USER|CURRENT_(ROLE|CATALOG|SCHEMA)", re.ASCII)
-"""Texts that connectors state in the place of a function's value."""
-_SERIALS = ("SMALLSERIAL", "SERIAL", "BIGSERIAL", "SERIAL2", "SERIAL4", "SERIAL8")
 _EXPRESSION = re.compile(r"::|^\(.*\)$|^[\w.]+\(.*\)$", re.DOTALL)
 _CONSTANT = re.compile(r"CAST|_CAST|AS|true|false|NULL|tuple|array|map|unhex|to[A-Z]\w*|fromUnixTimestamp\w*|[A-Z]\w+")
 
@@ -167,7 +153,7 @@ def default_sql(
     expression over these: PostgreSQL's connector states the expression of a generated column as its default.
     """
     value = source.default
-    if not source.has_default or value is None or (source.name in _MOMENTS and _is_epoch(value)):
+    if not source.has_default or value is None or (source.name in MOMENTS and is_epoch(value)):
         return None
     if source.kind == "string" and (_is_generated(str(value), columns) or propagated_type(source).is_binary):
         return None  # a binary column that comes as text: in which encoding, the schema does not say
@@ -202,20 +188,6 @@ def _literal(value: object, made: Converter) -> Any:
         return msgspec.json.decode(msgspec.json.encode(value), type=made.wire)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise DecodeError(f"the schema's default is not a literal of its type: {error}") from error
-
-
-def is_placeholder(source: SourceType) -> bool:
-    """Whether connectors state this default for an expression, such as CURRENT_TIMESTAMP or that of a serial."""
-    value = source.default
-    if source.name in (*_MOMENTS, *_DAYS):
-        return _is_epoch(value)
-    if source.kind == "string" and source.name is None and _FUNCTIONS.fullmatch(str(value)):
-        return True
-    return source.default_is == "unstated" or value == _NO_UUID or propagated_type(source).word in _SERIALS
-
-
-def _is_epoch(value: object) -> bool:
-    return value == 0 or (isinstance(value, str) and _EPOCH.fullmatch(value) is not None)
 
 
 def _is_generated(text: str, columns: Collection[str]) -> bool:

@@ -7,6 +7,7 @@ alias type and Db2's that of a distinct type: users choose these names, and one 
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -301,19 +302,49 @@ def of_system(fields: Mapping[str, SourceType], connector: str) -> dict[str, Sou
     form, _, inner = connector.partition(":")
     system = inner if form == "flattened" else form
     types = {name: _of_system(source, system) for name, source in fields.items()}
-    for name, source in types.items() if system in _UNSTATED or system == "postgresql" else ():
+    for name, source in types.items():
         if system == "sqlserver" and source.optional:
             types[name] = replace(source, default=None, has_default=False)
-        elif source.kind in _UNSTATED.get(system, ()) and not (source.name or "").startswith("io.debezium.time."):
-            types[name] = replace(source, default_is="unstated")
-        elif system == "postgresql" and source.default in _NOTHING:
-            types[name] = replace(source, default_is="doubtful")
+        elif source.default is not None:
+            types[name] = replace(source, default_is=_default_is(source, system))
     return types
 
 
-_UNSTATED: Mapping[str, tuple[str, ...]] = {"sqlserver": ("string", "boolean"), "oracle": ("string",)}
+MOMENTS = (
+    "io.debezium.time.Timestamp",
+    "io.debezium.time.MicroTimestamp",
+    "io.debezium.time.NanoTimestamp",
+    "io.debezium.time.ZonedTimestamp",
+    "io.debezium.time.IsoTimestamp",
+    "org.apache.kafka.connect.data.Timestamp",
+)
+_DAYS = ("io.debezium.time.Date", "io.debezium.time.IsoDate", "org.apache.kafka.connect.data.Date")
+_EPOCH = re.compile(r"1970-01-01([T ]00:00:00(\.0+)?)?(Z|\+00:00)?", re.ASCII)
+_NO_UUID = "00000000-0000-0000-0000-000000000000"
+_FUNCTIONS = re.compile(r"(CURRENT|SESSION|SYSTEM)_USER|CURRENT_(ROLE|CATALOG|SCHEMA)", re.ASCII)
+_SERIALS = ("SMALLSERIAL", "SERIAL", "BIGSERIAL", "SERIAL2", "SERIAL4", "SERIAL8")
+_LOSSY: Mapping[str, tuple[str, ...]] = {"sqlserver": ("string", "boolean"), "oracle": ("string",)}
+"""Kinds whose defaults may be the text or a remainder of an expression."""
 _NOTHING = (0, "", "AA==", "{}", "00:00:00", "00:00:00Z", "P0Y0M0DT0H0M0S")
 """What PostgreSQL's connector states for functions, and for these constants."""
+
+
+def _default_is(source: SourceType, system: str) -> Literal["stated", "doubtful", "unstated"]:
+    """See `SourceType.default_is`: connectors state 1970 for CURRENT_TIMESTAMP, zeros for gen_random_uuid()."""
+    value = source.default
+    if source.name in (*MOMENTS, *_DAYS):
+        return "unstated" if is_epoch(value) else "stated"
+    is_text = source.kind == "string" and source.name is None
+    if value == _NO_UUID or (is_text and _FUNCTIONS.fullmatch(str(value))) or propagated_type(source).word in _SERIALS:
+        return "unstated"
+    if source.kind in _LOSSY.get(system, ()) and not (source.name or "").startswith("io.debezium.time."):
+        return "unstated"
+    return "doubtful" if system == "postgresql" and value in _NOTHING else "stated"
+
+
+def is_epoch(default: object) -> bool:
+    """Whether a default of a date or date-time is 1970-01-01."""
+    return default == 0 or (isinstance(default, str) and _EPOCH.fullmatch(default) is not None)
 
 
 def _of_system(source: SourceType, system: str) -> SourceType:

@@ -13,7 +13,7 @@ from ch_sink.table.model import Family, TargetTable
 from ch_sink.types import WIDE, clickhouse_type
 from ch_sink.types.build import default_sql, is_constant, wide_enough
 from ch_sink.types.column import Column, Years
-from ch_sink.types.connect import SourceType
+from ch_sink.types.connect import SourceType, of_system
 from tests.support.engine import Engine
 
 KEYED = TableEngine(Family.REPLACING, "ReplacingMergeTree", version_column="_version")
@@ -203,6 +203,7 @@ def test_a_default_that_is_no_value_of_the_column_is_left_out(source: SourceType
     ids=lambda source: str(source.name or source.default),
 )
 def test_what_connectors_state_for_functions_says_nothing_of_stored_rows(source: SourceType) -> None:
+    source = of_system({"v": source}, "postgresql")["v"]
     assert not filled(source, default_sql(source, clickhouse_type(source)))
     assert filled(replace(source, default=None, has_default=False), None)
     five = stated("int32", 5)
