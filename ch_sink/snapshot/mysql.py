@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pymysql
@@ -55,13 +56,25 @@ class MysqlReader(SqlReader):
             raise self._failure("refuses the login", error) from None
 
     def position(self) -> int:
-        """File number (24 bits) and position (40 bits), as versions hold them."""
+        """File number (24 bits) and position (40 bits), as versions hold them; 0 of a replica, whose log is another."""
+        if self._is_replica():
+            return 0
         try:
             row = self._one("SHOW BINARY LOG STATUS")
         except SourceError:
             row = self._one("SHOW MASTER STATUS", doing="does not show its position (needs REPLICATION CLIENT)")
         number = re.search(r"\.(\d+)$", str(row[0])) if row else None
         return (int(number[1]) << _POS_BITS) | int(row[1]) if row and number else 0
+
+    def _is_replica(self) -> bool:
+        """Whether the server follows another one, as far as this user may see."""
+        read_only = self._one("SELECT @@global.read_only")
+        if read_only is not None and str(read_only[0]) not in ("0", "OFF"):
+            return True
+        for sql in ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"):
+            with suppress(SourceError):
+                return self._one(sql) is not None
+        return False
 
     def settled(self, patience: float) -> int:
         position = self.position()

@@ -177,6 +177,17 @@ def test_rows_that_are_not_committed_are_not_read(config: Path, source: Any, dat
     assert (len(read), "-1" in read) == (ROWS, False)
 
 
+@pytest.mark.parametrize("source", [pytest.param(MariaDB, id="mariadb")], indirect=True, scope="module")
+def test_a_replica_has_no_position_of_the_connectors_log(config: Path, source: Any) -> None:
+    with closing(open_source(source_address(load_job(config).only()))) as reader, source.session() as cursor:
+        assert reader.position() > 0
+        cursor.execute("SET GLOBAL read_only = 1")
+        try:
+            assert reader.position() == 0
+        finally:
+            cursor.execute("SET GLOBAL read_only = 0")
+
+
 @pytest.mark.sampled(1)
 def test_floats_have_all_their_digits(config: Path, source: Any, database: str) -> None:
     name, numbers = f"floats_{database}", [16777217.0, 3.14159265, 1.17549435e-38, 3.402823466e38, 9999.999]
