@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ch_sink")
 
 _AGAIN = 10.0
-"""Seconds until a comparison that failed is tried again, at least."""
+"""Seconds before the turn after one in which a comparison failed."""
 
 
 def verify(
@@ -173,8 +173,8 @@ def _continuous(
         for config in configs
     }
 
-    def step(config: "Config") -> float:
-        """Compare the next part; returns the seconds to wait at least."""
+    def step(config: "Config") -> bool:
+        """Compare the next part; False if that failed and is to be tried again."""
         one = turning[config.stream_name]
         try:
             report = one.step()
@@ -182,12 +182,12 @@ def _continuous(
             if not rounds and not isinstance(error, ConfigError):
                 failing[config.stream_name] = error
                 out.warn(f"{config.stream_name}: {error}; it is tried again")
-                return _AGAIN
+                return False
             if len(configs) < 2:
                 raise
             each.fail(config, error)
             del turning[config.stream_name]
-            return 0.0
+            return True
         else:
             failing.pop(config.stream_name, None)
             for line in lines(report) if not report.equal else []:
@@ -195,19 +195,23 @@ def _continuous(
             upto = one.before.equal_up_to if one.before is not None else 0.0
             moment = f"{datetime.fromtimestamp(upto, UTC):%H:%M:%S}" if upto else "–"
             out.progress(f"{report.stream}: {report.rows} rows compared; equal up to {moment}")
-            return 0.0
+            return True
 
     def left() -> "list[Config]":
         return [c for c in configs if (one := turning.get(c.stream_name)) and not 0 < rounds <= one.rounds]
 
     with suppress(Stopped):
         while turn := left():
+            done = True
             for config in turn:
                 began = time.monotonic()
-                least = step(config)
+                done &= step(config)
                 if left():
-                    stop.wait(max(least, min(600.0, (time.monotonic() - began) * (1 / share - 1))))
+                    stop.wait(min(600.0, (time.monotonic() - began) * (1 / share - 1)))
                     stop.check()
+            if not done:
+                stop.wait(_AGAIN)
+                stop.check()
     out.progress_done()
     for config in configs:
         if config.stream_name in failing:

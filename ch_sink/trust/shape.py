@@ -246,7 +246,9 @@ def _retyped(subject: Subject, choice: EngineChoice, spec: TableSpec) -> dict[st
             continue
         if changed.change == "null" and changed.clickhouse_type is None:
             continue  # an array cannot be made nullable
-        column = replace(column, type=changed.clickhouse_type or plan.type)
+        kind = changed.clickhouse_type or plan.type
+        default = plan.default if kind == plan.type else ""
+        column = replace(column, type=kind, default_kind="DEFAULT" if default else "", default_expression=default)
         if SourceType.from_comment(column.comment) is not None:
             out[plan.name] = replace(column, comment=restated(column, stated))
         else:
@@ -268,18 +270,19 @@ def _remade(live: TargetTable, column: Column) -> str:
     Indexes of the column stay, as it comes back in the same ALTER. Raises StreamFailed if others are computed from it.
     """
     former, names = live.column(column.name), [c.name for c in live.columns]
-    name, made = quote(column.name), f"{quote(column.name)} {column.type} COMMENT {literal(column.comment)}"
+    name, comment = quote(column.name), f"COMMENT {literal(column.comment)}"
     if former is None or former.type == column.type or widened(former.type, column.type) == column.type:
-        return f"MODIFY COLUMN {made}"
+        return f"MODIFY COLUMN {name} {column.type} {comment}"
     if using := [other for other, inputs in live.computed_from if column.name in inputs]:
         raise StreamFailed(
             f"column {column.name!r} of {live.qualified} would become {column.type}, and {using[0]!r} is computed "
             "from it",
             hint=_BY_HAND,
         )
+    default = f"DEFAULT {column.default_expression} " if column.default_expression else ""
     at = names.index(column.name)
     place = f"AFTER {quote(names[at - 1])}" if at else "FIRST"
-    return f"DROP COLUMN {name}, ADD COLUMN {made} {place}"
+    return f"DROP COLUMN {name}, ADD COLUMN {name} {column.type} {default}{comment} {place}"
 
 
 def _fixed(choice: EngineChoice, spec: TableSpec) -> TableSpec:

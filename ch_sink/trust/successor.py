@@ -4,6 +4,7 @@ Its name tells whose it is, so that the next run finds what a killed one left. V
 target, not what is behind the name: they hold for the successor from the moment of the exchange.
 """
 
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -136,7 +137,7 @@ class Successor:
             try:
                 self.client.command(sql, settings={"alter_sync": 2}, doing=f"shape {self.qualified}")
             except ClickHouseError as error:
-                if error.temporary:
+                if not re.search("index|projection|constraint", error.message, re.IGNORECASE):
                     raise
                 raise StreamFailed(
                     f"{self.target.qualified} cannot get its new shape: {error.message}",

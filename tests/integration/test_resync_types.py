@@ -59,7 +59,7 @@ def test_an_index_of_a_column_that_gets_another_type_stays(client: Client, datab
     client.command(f"ALTER TABLE {database}.t ADD COLUMN {column} AFTER v, ADD INDEX i n TYPE minmax")
     types = {"id": "bigint", "v": "varchar", "n": "varchar"}
     it.source = Rows([(1, "a", "7"), (2, "b", "x")], position(131), types=types)
-    fields = Field("v", SourceType("string")), Field("n", SourceType("string"))
+    fields = Field("v", SourceType("string")), Field("n", SourceType("string", default="none", has_default=True))
     schema = RowSchema(fields, (Field("id", SourceType("int64", "", optional=False)),))
     refill = shaped(it)
     refill = replace(refill, subject=replace(refill.subject, schema=schema))
@@ -67,6 +67,9 @@ def test_an_index_of_a_column_that_gets_another_type_stays(client: Client, datab
     assert client.rows(f"SELECT n FROM {database}.t_current ORDER BY id") == [{"n": "7"}, {"n": "x"}]
     indexes = f"SELECT expr FROM system.data_skipping_indices WHERE database = '{database}' AND table = 't'"
     assert client.rows(indexes) == [{"expr": "n"}]
+    assert dict(detect(client, database, "t", policy_of()).defaults)["n"] is not None
+    client.command(f"INSERT INTO {database}.t (id, v) VALUES (9, 'z')")
+    assert client.rows(f"SELECT n FROM {database}.t WHERE id = 9") == [{"n": "none"}]
 
 
 def test_an_array_is_remade_for_another_type_and_stays_one_that_cannot_be_null(client: Client, database: str) -> None:
