@@ -247,15 +247,14 @@ def _shows_losses(target: Target) -> bool:
 
 
 def _removals(ledger: Ledger, topic_id: str) -> tuple[int, int]:
-    """The highest version that was erased, and the highest one that the last erasure left in the table.
+    """The highest version that was erased from the table as it is, and the one that the last erasure left; −1 for none.
 
-    The second is −1 if that says nothing of the table as it is. A purge by age leaves the highest version there.
+    A purge by age leaves the highest version, and notes none.
     """
-    found = [r for r in ledger.facts(RowsEdited) if r.topic_id == topic_id and r.act == "removed"]
-    last = next((r for r in reversed(found) if r.left), None)
-    of_this_table = last is not None and last.since == len(ledger.facts(TableRefilled))
-    left = int(last.left) if last is not None and of_this_table else -1
-    return max((int(r.top) for r in found if r.left), default=-1), left
+    refills = len(ledger.facts(TableRefilled))
+    removed = (r for r in ledger.facts(RowsEdited) if r.topic_id == topic_id and r.act == "removed")
+    mine = [r for r in removed if r.left and r.since == refills]
+    return max((int(r.top) for r in mine), default=-1), int(mine[-1].left) if mine else -1
 
 
 def _kept(truncates: Iterable[TruncateFloor]) -> int:

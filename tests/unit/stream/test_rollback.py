@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from ch_sink.errors import StreamFailed
+from ch_sink.memory import MemoryLedger
 from ch_sink.model.counts import Counts
 from ch_sink.model.policy import policy_of
-from ch_sink.ports import FinishedRange, RowsEdited, TruncateFloor
-from ch_sink.stream.rollback import ahead, newest_stored
+from ch_sink.pipeline.target import Target
+from ch_sink.ports import FinishedRange, RowsEdited, TableRefilled, TruncateFloor
+from ch_sink.stream.rollback import ahead, lacking, newest_stored
 from ch_sink.types.column import Column
 from tests.support.document_run import document_table
 from tests.support.hand import PLACEHOLDER, key_change, postgres, records_of
@@ -99,6 +101,16 @@ def test_a_purge_by_age_hides_no_loss() -> None:
     stream.lose(4)
     with pytest.raises(StreamFailed, match="lacks rows that the stream has stored"):
         stream.run()
+
+
+def test_what_was_erased_before_a_table_was_filled_hides_no_loss() -> None:
+    ledger, target = MemoryLedger("s"), Target.of(document_table(COLUMNS, "replacing", "id", "UInt128"), policy_of())
+    ledger.claim("run")
+    ledger.record(RowsEdited("id", 0, 4, "removed", top=str(9 << 32), left=str(3 << 32)))
+    assert not lacking(ledger, target, "id", 1, lambda: 3 << 32)
+    ledger.record(TableRefilled("id", 0, 4, top=str(7 << 32)))
+    assert lacking(ledger, target, "id", 1, lambda: 3 << 32)
+    assert not lacking(ledger, target, "id", 1, lambda: 7 << 32)
 
 
 def test_merges_may_remove_the_newest_delete_row() -> None:
