@@ -23,7 +23,7 @@ KILLED = [(source, "hot", e) for source, e in zip(("postgres", "mariadb") * 2, E
 
 class TestBusy:
     @pytest.mark.long
-    @pytest.mark.parametrize(("source", "table", "engine"), product(*AXES))
+    @pytest.mark.parametrize(("source", "table", "engine"), list(product(*AXES)))
     def test_in_one_run(self, client: Client, database: str, source: str, table: str, engine: str) -> None:
         feed = feed_of(client, database, source, table, engine)
         feed.run()
