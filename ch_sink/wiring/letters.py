@@ -123,11 +123,12 @@ class LetterRetry:
         shown = {x.offset for x in letters if former or any(load.shows(x.offset, x.timestamp) for load in loads)}
         done.superseded += sorted(shown)
         filled = max((load.offset for load in loads), default=0)
-        # Without a key nothing says that a letter is not of the row that was erased.
-        erased = [edit.offset for edit in self._facts(RowsEdited) if edit.act == "removed" and edit.left]
+        edits, repaired = self._facts(RowsEdited), self._repaired_up_to()
+        erased = max((edit.offset for edit in edits if edit.act == "removed" and edit.left), default=0)
         for letter in letters:
-            purged = max(erased, default=0) if letter.key is None else 0
-            for what, end in (("filled again", filled), ("purged", purged), ("repaired", self._repaired_up_to())):
+            # Without a key nothing says that a letter is not of the row that was erased.
+            purged = erased if letter.key is None else 0
+            for what, end in (("filled again", filled), ("purged", purged), ("repaired", repaired)):
                 if letter.offset < end and letter.offset not in shown:
                     done.failed.setdefault(letter.offset, _SINCE.format(what))
         return [letter for letter in letters if letter.offset not in shown and letter.offset not in done.failed]
