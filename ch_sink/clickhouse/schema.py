@@ -12,7 +12,7 @@ from ch_sink.clickhouse.arrow_io import conform
 from ch_sink.clickhouse.client import PINNED_EVERYWHERE, Client
 from ch_sink.clickhouse.fence import SETTINGS
 from ch_sink.clickhouse.settings import EVERY_TYPE, PLAIN_MEANING
-from ch_sink.clickhouse.state_table import StateTable
+from ch_sink.clickhouse.state_table import NO_TABLE, StateTable
 from ch_sink.clickhouse.writer import PINNED
 from ch_sink.errors import AccessDenied, ClickHouseError, ClickHouseUnavailable, ConfigError, TableError
 from ch_sink.model.policy import Policy
@@ -79,10 +79,6 @@ def detect(client: Client, database: str, table: str, policy: Policy) -> TargetT
     return replace(found, columns=columns, defaults=tuple(_defaults(client, found)), added=added)
 
 
-_NO_TABLE = (60, 81)
-"""UNKNOWN_TABLE, UNKNOWN_DATABASE."""
-
-
 def _notes(client: Client, table: TargetTable, name: str, uuid: str) -> dict[str, str]:
     """The source types of columns that ``init`` noted; empty if it noted none, or if their table does not exist.
 
@@ -106,7 +102,7 @@ def _notes(client: Client, table: TargetTable, name: str, uuid: str) -> dict[str
         error.hint = f"Grant the user SELECT ON {notes}, where `ch_sink init` notes the source types of columns."
         raise
     except ClickHouseError as error:
-        if error.code not in _NO_TABLE:
+        if error.code not in NO_TABLE:
             raise
         return {}
     noted = {str(row["column"]): (str(row["type"]), bool(row["mine"])) for row in found}
