@@ -36,9 +36,8 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
             chosen = clickhouse_type(source)
             default = default_sql(source, chosen, declared.keys(), table.years)
             known = filled(source, default)
-            doubtful = known and source.default_is == "doubtful"
-            new = UnknownColumn(name, -1, chosen, default, source.to_comment(), previous, filled=known)
-            out.append(replace(new, doubtful=doubtful))
+            doubtful, comment = source.default_is == "doubtful", source.to_comment()
+            out.append(UnknownColumn(name, -1, chosen, default, comment, previous, filled=known, doubtful=doubtful))
         elif column.insertable:
             changed = outgrown(table, column, source)
             if table.engine.family is Family.MERGE_TREE and _narrowed(column, source):
