@@ -67,7 +67,7 @@ class MysqlReader(SqlReader):
         return (int(number[1]) << _POS_BITS) | int(row[1]) if row and number else 0
 
     def _is_replica(self) -> bool:
-        """Whether the server follows another one, as far as this user may see."""
+        """Whether the server follows another one; False if this user may not see that."""
         read_only = self._one("SELECT @@global.read_only")
         if read_only is not None and str(read_only[0]) not in ("0", "OFF"):
             return True

@@ -176,7 +176,7 @@ def views_of(table: TargetTable, key: Sequence[str], cluster: str | None) -> lis
 
 
 def made_table(schema: RowSchema, spec: TableSpec) -> TargetTable:
-    """The table that :func:`create_table` makes, as far as views need it."""
+    """The table that :func:`create_table` makes, with the parts that views use."""
     columns = tuple(Column(plan.name, plan.type) for plan in plan_columns(schema, spec))
     order = tuple(name for element in sorting_key(schema, spec) for name in key_expressions(element))
     return TargetTable(spec.database, spec.table, made_engine(spec), columns, order, spec.partition_by)
