@@ -348,10 +348,11 @@ def noted_of(subject: Subject, own: OwnTables, topic_id: str) -> Noted:
 
 def stored_rows(client: Client, table: TargetTable, condition: str) -> list[dict[str, Any]]:
     """The rows that meet a condition, as they are in the table."""
+    # By name: a star leaves computed columns out.
     names = [quote(column.name) for column in table.columns]
     shown = ", ".join(f"toString({name}) AS {name}" for name in names)
     return client.rows(
-        f"SELECT {shown} FROM (SELECT * FROM {table.qualified} WHERE {condition})",
+        f"SELECT {shown} FROM (SELECT {', '.join(names)} FROM {table.qualified} WHERE {condition})",
         settings=_SETTINGS,
         of=table,
     )

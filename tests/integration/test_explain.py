@@ -396,3 +396,10 @@ def test_rows_of_other_streams_in_the_table_are_not_shown(client: Client, databa
     assert [r["v"] for r in life_of(it.subject, it.own, Biography(key(1))).stored] == ["mine", "another"]
     it.condition = "v = 'mine'"
     assert [r["v"] for r in life_of(it.subject, it.own, Biography(key(1))).stored] == ["mine"]
+
+
+def test_columns_that_the_table_computes_are_shown_with_the_others(make: Make) -> None:
+    fed = make("replacing", more="m String MATERIALIZED concat('m', toString(id)), a String ALIAS upper(m)")
+    fed.feed([insert(1, "x", 100)])
+    [stored] = stored_rows(fed.client, fed.table, wanted_key(fed.client, fed.table, key(1)).condition)
+    assert (stored["v"], stored["m"], stored["a"]) == ("x", "m1", "M1")
