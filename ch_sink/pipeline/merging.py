@@ -26,11 +26,10 @@ from ch_sink.pipeline.target import Target
 from ch_sink.ports import Insert, RowLookup
 from ch_sink.sources import Source
 from ch_sink.table.evolve import not_found_again
-from ch_sink.table.model import TargetTable
+from ch_sink.table.model import TargetTable, text_instead
 from ch_sink.table.partition import partition_groups
 from ch_sink.types.arrow import untimed
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.sql import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +110,11 @@ def _without_keys(batch: ChangeBatch, records: Records, order: Sequenced, target
             hint="Set key_columns, or use a MergeTree table (append mode).",
         )
     table = target.table
-    if json := [c.name for c in table.source_columns if parse_type(c.type).holds("JSON")]:
+    if json := next((c for c in table.source_columns if parse_type(c.type).holds("JSON")), None):
         raise StreamFailed(
             f"{table.qualified} has no key, so its rows are found by all of their values, and the JSON column "
-            f"{json[0]!r} may give back another value than was stored",
-            hint=f"Make it text: ALTER TABLE {table.qualified} MODIFY COLUMN {quote(json[0])} String.",
+            f"{json.name!r} may give back another value than was stored",
+            hint=text_instead(table.qualified, json),
         )
     _expect_found_again(batch, table)
     bad = _without_old_row(batch, order)

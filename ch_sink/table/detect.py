@@ -27,7 +27,7 @@ from ch_sink.table.engine_full import (
     to_engine,
 )
 from ch_sink.table.facts import YEARS_SQL, years_of
-from ch_sink.table.model import Engine, Family, TargetTable
+from ch_sink.table.model import Engine, Family, TargetTable, text_instead
 from ch_sink.table.partition import refuse_floats
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
@@ -267,13 +267,12 @@ def _refuse_unstored(row: TableRow) -> None:
 
 def _refuse_json(engine: Engine, row: TableRow) -> None:
     """Raises TableError for a JSON column of a collapsing table: a −1 states the stored values, read back as text."""
-    json = [c.name for c in row.columns if c.insertable and parse_type(c.type).holds("JSON")]
+    json = next((c for c in row.columns if c.insertable and parse_type(c.type).holds("JSON")), None)
     if engine.family.collapses and json:
         raise TableError(
-            f"{row.qualified} is a {engine.name} with the JSON column {json[0]!r}: what it gives back may be another "
+            f"{row.qualified} is a {engine.name} with the JSON column {json.name!r}: what it gives back may be another "
             "value (10 for 10.0), and no −1 would meet its row",
-            hint=f"Make it text: ALTER TABLE {row.qualified} MODIFY COLUMN {quote(json[0])} String. Or use a "
-            "ReplacingMergeTree.",
+            hint=f"{text_instead(row.qualified, json)} Or use a ReplacingMergeTree.",
         )
 
 
@@ -319,8 +318,7 @@ def _refuse_masks(policy: Policy, row: TableRow) -> None:
             raise TableError(
                 f"columns.mask has {masked[column.name]!r}, and column {column.name!r} of {row.qualified} is a "
                 f"{column.type}: a mask is text",
-                hint=f"Make it a String: ALTER TABLE {row.qualified} MODIFY COLUMN {quote(column.name)} String. "
-                "Values that it holds already are not masked.",
+                hint=f"{text_instead(row.qualified, column)} Values that it holds already are not masked.",
             )
 
 
