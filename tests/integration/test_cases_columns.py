@@ -28,6 +28,7 @@ pytestmark = pytest.mark.integration
 IGNORE = policy_of(truncate="apply", on_bad_record="fail", evolve="ignore")
 
 
+@pytest.mark.sampled(4)
 @each_engine
 @pytest.mark.parametrize("cut", [1, 9])
 def test_case_11_null_absent_and_default_are_three_things(make: Make, engine: str, cut: int) -> None:

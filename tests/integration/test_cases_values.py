@@ -196,12 +196,14 @@ def cancelled(values: list[Values]) -> list[Any]:
     return some(product(names, ENGINES), [*chosen, (names[0], "replacing"), (names[1], "sign")])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "engine"), cancelled(TIMES))
 def test_case_12_times_are_stored_and_cancelled_exactly(make: Make, engine: str, name: str) -> None:
     """Beyond 24 h, negative, nine digits, before 1970, column zones, an hour that a zone's clock shows twice."""
     through_every_change(make, engine, next(t for t in TIMES if t.name == name))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "engine"), cancelled(NUMBERS))
 def test_case_13_numbers_are_stored_and_cancelled_exactly(make: Make, engine: str, name: str) -> None:
     """64 bits unsigned, 65 and 76 digits, NaN, minus zero, infinity, BIT."""

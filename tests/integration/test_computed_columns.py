@@ -79,6 +79,7 @@ def test_a_stated_value_may_have_such_a_default(client: Client, database: str) -
     assert it.view() == [(2, "b"), (3, "a")]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["replacing", "collapsing", "append"])
 def test_a_null_that_takes_a_computed_default_is_equal_to_itself(client: Client, database: str, kind: str) -> None:
     """The source has NULL, and the column says what is stored instead."""

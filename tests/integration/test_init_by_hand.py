@@ -73,7 +73,7 @@ def described(client: Client, database: str, table: str) -> list[tuple[str, ...]
 pytestmark = pytest.mark.integration
 
 BUSY = ("mariadb-busy-json_plain", "postgres-busy-json_plain")
-SHORT = ("mariadb-avro", "postgres-json_plain")
+SHORT = ("postgres-json_plain",)
 FLATTENED = ("mariadb-json_plain", "postgres-json_plain", "mariadb-json_schema", "postgres-json_schema-kc")
 
 

@@ -27,6 +27,7 @@ from tests.support.plan_words import parts
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.long
 def test_a_report_names_the_rows_that_are_still_there(client: Client, database: str) -> None:
     it = hand(client, database, "replacing", [insert(1, "a", 10), insert(2, "b", 20)])
     it.read_all()
@@ -118,6 +119,7 @@ def report_of(it: Hand) -> Report:
         return found.report
 
 
+@pytest.mark.long
 def test_the_report_says_how_far_behind_the_stream_is(client: Client, database: str) -> None:
     it = hand(client, database, "replacing", EVENTS)
     it.source = Rows([(1, "a"), (2, "b"), (3, "c")])

@@ -245,7 +245,7 @@ def test_a_table_is_taken_over_as_it_is(client: Client, database: str, name: str
     assert it.stored() == before
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["Altinity", "Altinity before ClickHouse 23.2"])
 def test_rows_of_before_the_topic_are_not_judged_by_it(client: Client, database: str, name: str) -> None:
     """Its connector began without a snapshot, so it says nothing of most rows."""
@@ -286,7 +286,7 @@ def test_changes_win_over_an_initial_load_and_its_repair(client: Client, databas
     assert it.current() == {**SOURCE, 7: "g2"}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("name", UNORDERED)
 def test_a_table_without_an_order_gives_way_to_a_new_one(client: Client, database: str, name: str) -> None:
     written_by(UNORDERED[name], client, database)

@@ -96,7 +96,7 @@ def test_before_final_deleted_rows_come_back(make: Make, engine: str, reader: Dr
     assert fed.view() == LIVE
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @each_of("engine", ENGINES, "replacing", "collapsing")
 def test_without_final_old_rows_show_until_parts_are_merged(make: Make, engine: str, reader: Driver) -> None:
     fed = under_a_policy(make, engine)
@@ -137,6 +137,7 @@ def test_sums_of_signs_are_no_matter_of_readers_under_a_policy(make: Make, engin
     assert fed.query(total) == [(2,)]
 
 
+@pytest.mark.long
 def test_init_replaces_a_policy_of_other_roles_or_another_engine(make: Make, reader: Driver) -> None:
     fed = make("sign")
     first = replace(fed.table.engine, is_deleted_column="_gone", sign_column=None)

@@ -48,7 +48,7 @@ def mended(it: Hand, *source: tuple[int, str | None], **options: Any) -> Repaire
     return repaired(it.subject, Options(**{"patience": 0, "against": "source"} | options), apply=True)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @each_of("engine", ENGINES, "replacing", "collapsing")
 def test_a_constant_column_is_repaired(client: Client, database: str, engine: str) -> None:
     it = with_third(client, database, engine, EVENTS, add=(("w", "'eu'"),))
@@ -57,6 +57,7 @@ def test_a_constant_column_is_repaired(client: Client, database: str, engine: st
     assert rows(it) == [(1, "A", "eu"), (2, "b", "eu"), (3, "c", "eu")]
 
 
+@pytest.mark.long
 def test_a_constant_that_is_another_is_found(client: Client, database: str) -> None:
     it = with_third(client, database, "replacing", EVENTS, add=(("w", "'eu'"),))
     client.command(f"ALTER TABLE {database}.t UPDATE w = 'us' WHERE id = 2 SETTINGS mutations_sync = 2")
@@ -160,7 +161,7 @@ def source_of(case: str, *texts: str) -> Typed:
     return Typed(kinds, [(str(i), "a", text) for i, text in enumerate(texts, start=1)])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @each_of("case", TYPES, "boolean", "date")
 def test_a_masked_column_of_another_type_is_compared_and_repaired(client: Client, database: str, case: str) -> None:
     it, subject, mask = with_mask(client, database, case)
@@ -197,6 +198,7 @@ def test_a_masked_column_whose_text_is_not_known_is_not_compared_without_a_schem
         resynced(replace(it.refill, subject=subject), apply=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("handling", "sent", "left_out"), [("precise", "AJY=", ("v",)), ("string", "1.50", ())])
 def test_decimals_without_a_schema_are_compared_in_a_text_column_if_they_come_as_text(
     client: Client, database: str, handling: str, sent: str, left_out: tuple[str, ...]
@@ -248,6 +250,7 @@ def test_a_row_keeps_what_the_source_cannot_give(client: Client, database: str, 
     assert rows(it) == [(1, "A", "one"), (2, "b", "two")]
 
 
+@pytest.mark.long
 def test_a_row_that_may_move_is_left_alone_if_the_source_does_not_give_all_of_it(client: Client, database: str) -> None:
     clause, own = OWN["replacing"]
     events = [stated(1, "a", "one", 10), stated(2, "b", "two", 20)]
@@ -259,7 +262,7 @@ def test_a_row_that_may_move_is_left_alone_if_the_source_does_not_give_all_of_it
     assert rows(it) == [(1, "a", "one"), (2, "b", "two")]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @each_of("engine", [*ENGINES, "append"], "collapsing")
 @pytest.mark.parametrize("against", ["source", "topic"])
 def test_a_row_that_meets_the_condition_on_one_side_differs(
@@ -274,6 +277,7 @@ def test_a_row_that_meets_the_condition_on_one_side_differs(
     assert it.view() == [(1, "b"), (2, "b"), (3, "y")]
 
 
+@pytest.mark.long
 def test_a_condition_is_told_of_columns_that_are_not_compared(client: Client, database: str) -> None:
     """Else rows that the table lacks would not meet it."""
     it = with_third(client, database, "replacing", [stated(1, "a", "one", 10), stated(2, "b", "two", 20)])

@@ -152,7 +152,7 @@ def test_faulty_policies_are_refused_and_change_nothing(client: Client) -> None:
     assert live(client) == [2]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_policies_and_rows_survive_a_restart(endpoint: EmbeddedClickHouse, client: Client, end: str) -> None:
     client.command("CREATE ROW POLICY p ON shop.t USING sign != -1 TO ALL")
@@ -161,6 +161,7 @@ def test_policies_and_rows_survive_a_restart(endpoint: EmbeddedClickHouse, clien
     assert live(client) == [2]
 
 
+@pytest.mark.long
 def test_queries_and_inserts_go_on_while_policies_change(endpoint: EmbeddedClickHouse, client: Client) -> None:
     client.command("CREATE OR REPLACE TABLE shop.log (a UInt64) ENGINE = MergeTree ORDER BY a")
     failures: list[BaseException] = []

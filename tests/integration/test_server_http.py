@@ -248,6 +248,7 @@ def test_long_queries_and_long_urls(clickhouse: EmbeddedClickHouse) -> None:
         assert raw.recv(100).startswith(b"HTTP/1.1 414 ")
 
 
+@pytest.mark.long
 def test_many_clients_at_once(clickhouse: EmbeddedClickHouse, table: str) -> None:
     failures: list[object] = []
 

@@ -74,7 +74,7 @@ def test_without_chdb_the_error_names_the_extra(tmp_path: Path) -> None:
     assert "pip install 'ch-sink[embedded]'" in done.stderr
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly_and_everything_is_kept(endpoint: EmbeddedClickHouse, how: signal.Signals) -> None:
     client = connect(endpoint)
@@ -120,6 +120,7 @@ def test_a_query_without_end_does_not_keep_it(endpoint: EmbeddedClickHouse) -> N
     forever.join()
 
 
+@pytest.mark.long
 def test_sigkill_loses_no_committed_insert_and_no_token(endpoint: EmbeddedClickHouse) -> None:
     client = connect(endpoint)
     client.command(

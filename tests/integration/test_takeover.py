@@ -78,7 +78,7 @@ def test_a_second_job_takes_over_in_mid_batch(make: Make, engine: str, nth: int,
     second.stop()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @each_point
 def test_a_task_that_spark_runs_again_while_the_first_execution_is_frozen(
     make: Make, engine: str, nth: int, after: bool

@@ -54,6 +54,7 @@ def test_what_repair_writes_is_so_from_now_on(client: Client, database: str) -> 
     assert at(it, seconds_from_now(60)) == it.view() == wanted
 
 
+@pytest.mark.long
 def test_rows_of_the_source_have_the_time_of_reading(client: Client, database: str) -> None:
     """Of the changes that follow, those from before that time count from their own."""
     it = begun(client, database, "collapsing")
@@ -167,7 +168,7 @@ def table(client: Client, database: str, columns: str, events: list[Event], **po
     return it
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @each_of("kind", KINDS, *KINDS)
 def test_a_value_that_is_an_hour_off_is_found(client: Client, database: str, kind: str) -> None:
     sent = [SUMMER] if kind.startswith("Array") else SUMMER

@@ -195,6 +195,7 @@ def test_trap_a_token_holds_for_each_table_partition(make: Make) -> None:
     assert fed.query("SELECT id FROM {t} ORDER BY id") == [(1,), (2,)]
 
 
+@pytest.mark.long
 def test_trap_tokens_are_cleared_by_truncate_and_kept_over_a_restart(tmp_path: Path) -> None:
     with EmbeddedClickHouse(tmp_path / "data") as endpoint:
         one = Client(settings_for(endpoint.url))

@@ -18,7 +18,7 @@ REVERSED = "e711b35c-04c4-f061-a0db-d36a00a67b90"
 COLUMNS = "u UUID, l Array(Nullable(UUID))"
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["replacing", pytest.param("collapsing", marks=pytest.mark.long)])
 def test_a_uuid_that_was_stored_wrongly_is_found_and_repaired(client: Client, database: str, engine: str) -> None:
     values = {"u": UUID.upper(), "l": [UUID, None]}

@@ -250,6 +250,7 @@ def test_an_empty_topic_gives_no_table(config, kafka, capsys):
     assert "holds no record" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_an_empty_topic_of_the_table_that_the_page_makes_by_hand(config, kafka, client, database, capsys):
     empty = fresh_topic("empty")
     kafka.create_topic(empty, 1)

@@ -131,6 +131,7 @@ def test_a_row_is_explained(config: Path, client: Client, database: str) -> None
     assert "has no key column 'x'" in inside("explain", config, '{"x": 7}').stderr
 
 
+@pytest.mark.long
 def test_deleted_rows_are_purged_once_they_are_old_enough(config: Path, client: Client, database: str) -> None:
     run_inline(config)
     stored = f"SELECT count() AS n FROM {database}.kc"

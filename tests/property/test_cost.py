@@ -127,6 +127,7 @@ class Tally:
             self.dear.append(text)
 
 
+@pytest.mark.long
 def test_some_hundred_draws_are_cheap() -> None:
     tally = Tally()
     for number in range(48):

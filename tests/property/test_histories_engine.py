@@ -72,7 +72,7 @@ def test_the_engine_answers_with_the_sources_rows(client: Client, database: str,
     assert answers(table, case) == []
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("engine", CURRENT)
 def test_the_view_is_right_under_a_row_policy(client: Client, database: str, own_tables: str, engine: str) -> None:
     case = Case(540, engine)

@@ -98,6 +98,7 @@ def told_again(record: dict[str, Any], encoder: Encoder, source: dict[str, Any],
     return encoder.value(event, document["ts_ns"]) or b""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("table", [ACCT, TR], ids=["plain", "schema"])
 def test_postgres_events_equal_recorded_ones(table: TableShape) -> None:
     schema = table is TR

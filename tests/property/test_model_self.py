@@ -271,6 +271,7 @@ def test_features_can_be_forbidden(knobs: Knobs, absent: str) -> None:
     assert all(draw_history(seed, knobs=knobs).features[absent] == 0 for seed in range(60))
 
 
+@pytest.mark.long
 def test_offsets_rise_and_keys_stay_in_their_partition() -> None:
     for history in sample():
         homes: dict[bytes, int] = {}
