@@ -193,10 +193,11 @@ def show_one(out: Output, seen: "StreamStatus") -> None:
 
 def _compared(found: "Compared") -> str:
     upto = f"equal to its {found.against} up to {_moment(found.equal_up_to)}" if found.equal_up_to else ""
-    if not found.differences:
+    if not found.differences and not found.unjudged:
         return upto
-    many = counted(found.differences, "difference")
-    return f"{many} from its {found.against} at {_moment(found.at)}" + (f"; {upto}" if upto else "")
+    many = counted(found.differences, "difference") if found.differences else "no difference"
+    beside = f", {counted(found.unjudged, 'row')} not judged" if found.unjudged else ""
+    return f"{many} from its {found.against} at {_moment(found.at)}{beside}" + (f"; {upto}" if upto else "")
 
 
 def _moment(seconds: float) -> str | None:

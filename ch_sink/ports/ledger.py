@@ -308,7 +308,7 @@ class Compared:
     at: float
     """End of the comparison, or of its newest part."""
     equal_up_to: float
-    """Begin of the newest comparison that found no difference, 0 if there was none."""
+    """Begin of the newest comparison that judged all rows and found no difference, 0 if there was none."""
     against: str
     rows: int = 0
     """Of the table."""
@@ -317,6 +317,8 @@ class Compared:
     different: int = 0
     other: int = 0
     """Keys with wrong signs, groups of rollups that differ, and columns that the table lacks."""
+    unjudged: int = 0
+    """Rows that could not be judged: the topic does not hold their events, or the stream stood still amid them."""
 
     @property
     def differences(self) -> int:
@@ -335,6 +337,7 @@ class Compared:
             "extra": self.extra,
             "different": self.different,
             "other": self.other,
+            "unjudged": self.unjudged,
         }
 
 

@@ -30,8 +30,8 @@ Bounds = tuple[int | None, int | None]
 
 def compared(reports: list[Report], began: float, now: float, before: Compared | None) -> Compared:
     """The sum of reports that together cover the table. Times are seconds since 1970."""
-    # What a stream that stands still has begun with may differ for ever.
-    equal = all(report.equal and not report.behind for report in reports)
+    unjudged = sum(report.unknown + (report.changing if report.behind else 0) for report in reports)
+    equal = not unjudged and all(report.equal for report in reports)
     lacking = {name for report in reports for name in report.lacking}
     return Compared(
         now,
@@ -42,6 +42,7 @@ def compared(reports: list[Report], began: float, now: float, before: Compared |
         sum(report.extra for report in reports),
         sum(report.different for report in reports),
         len(lacking) + sum(one.unpaired + sum(rollup.different for rollup in one.rollups) for one in reports),
+        unjudged,
     )
 
 

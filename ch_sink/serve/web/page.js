@@ -74,6 +74,7 @@ function spark(points, name, [start, end]) {
 function verdict(found) {
   if (!found) return ["not yet", "soft"];
   if (found.differences) return [`${number(found.differences)} differ`, "bad"];
+  if (found.unjudged) return [`${number(found.unjudged)} not judged`, "soft"];
   return [`equal at ${clock(found.equal_up_to || found.at)}`, "good"];
 }
 
@@ -170,7 +171,8 @@ function comparison(found) {
   $("verdict").className = kind;
   $("verdict").textContent = !found ? "Not yet. Run ch_sink verify."
     : found.differences ? `${said}: ${number(found.missing)} missing, ${number(found.extra)} extra, ${number(found.different)} with other values, ${number(found.other)} signs, groups or columns (${clock(found.at)}, against the ${found.against}).`
-      : `${number(found.rows)} rows are equal to the ${found.against} (${clock(found.equal_up_to || found.at)}).`;
+      : found.unjudged ? `No difference from the ${found.against}, but ${number(found.unjudged)} rows could not be judged (${clock(found.at)}).`
+        : `${number(found.rows)} rows are equal to the ${found.against} (${clock(found.equal_up_to || found.at)}).`;
 }
 
 function detail() {
