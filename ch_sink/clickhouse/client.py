@@ -48,6 +48,9 @@ _READ: Settings = {
     "output_format_arrow_compression_method": "lz4_frame",
 }
 
+_LONG = 60_000
+"""Characters of up to four bytes: fewer are within ``max_query_size``, 256 KiB by default."""
+
 OLDEST = (25, 8)
 """The oldest version of ClickHouse that is served."""
 _TOKEN = "insert_deduplication_token"
@@ -223,7 +226,7 @@ class Client:
                 answer = self._driver.raw_query(
                     sql,
                     parameters=dict(parameters) if parameters else None,
-                    settings=self._known({**_READ, **(settings or {}), **more}),
+                    settings=self._known({**_READ, **(settings or {}), **more, **_sized(sql)}),
                     fmt="ArrowStream",
                     external_data=keys.external() if keys is not None else None,
                 )
@@ -251,7 +254,7 @@ class Client:
                 answer = self._driver.query(
                     sql,
                     parameters=dict(parameters) if parameters else None,
-                    settings=self._known({**(settings or {}), **more}),
+                    settings=self._known({**(settings or {}), **more, **_sized(sql)}),
                 )
                 return [dict(row) for row in answer.named_results()]
 
@@ -283,7 +286,7 @@ class Client:
                 self._driver.command(
                     sql,
                     parameters=dict(parameters) if parameters else None,
-                    settings={**self._known({**(settings or {}), **more}), **named},
+                    settings={**self._known({**(settings or {}), **more, **_sized(sql)}), **named},
                     external_data=keys.external() if keys is not None else None,
                 )
 
@@ -357,6 +360,14 @@ class Client:
             self.slow_downs += 1
         # The job says so once the attempts are used up.
         log.debug("%s; next attempt in %.1f s", error, wait)
+
+
+def _sized(sql: str) -> Settings:
+    """The settings for a statement that may be larger than servers read by default, as those of wide tables are."""
+    if len(sql) <= _LONG:
+        return {}
+    elements = {"max_ast_elements": len(sql), "max_expanded_ast_elements": 10 * len(sql)}
+    return {"max_query_size": 4 * len(sql) + 1000, **elements}
 
 
 def expect_supported(url: str, version: str) -> None:

@@ -131,6 +131,13 @@ def test_an_answer_that_a_profile_would_cut_is_an_error(client: Client, database
             lookup.fetch(pa.table({"id": pa.array(range(1, 5), pa.int64())}))
 
 
+def test_statements_of_wide_tables_are_longer_than_servers_read_by_default(client: Client) -> None:
+    text = f"SELECT length([{',     '.join(['1'] * 60_000)}]) AS n"
+    assert client.rows(text) == [{"n": 60_000}]
+    assert client.arrow(text)["n"].to_pylist() == [60_000]
+    client.command(text)
+
+
 def test_an_insert_behind_a_fence_is_stored_once_if_the_profile_turns_tokens_off(client: Client, database: str) -> None:
     it = hand(client, database, "collapsing", EVENTS)
     fence: Any = SimpleNamespace(condition="1", query_id="query", check=lambda: None)
