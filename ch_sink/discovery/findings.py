@@ -158,10 +158,11 @@ def _target(config: Config, client: Client, seen: Sampled, topic: TopicState | N
             else None
         )
         zone = facts.timezone if facts is not None else ""
-        yield from type_findings(table, types, key, config.policy().values, config.init.types(), zone)
+        of_types = list(type_findings(table, types, key, config.policy().values, config.init.types(), zone))
+        yield from of_types
         yield from value_findings(table, seen.literals, config.policy().values)
         if schema is not None:
-            yield from _columns(config, client, table, schema)
+            yield from _columns(config, client, table, schema, " ".join(f.remedy or "" for f in of_types))
     yield from _other_tables(config, client, views_key(config, schema, table, seen.recorded), table)
     yield from _rollups(config, client, table)
     yield from progress_findings(config, client, topic, table)
@@ -226,7 +227,11 @@ def _server_facts(client: Client, table: TargetTable) -> ServerFacts | None:
         return None
 
 
-def _columns(config: Config, client: Client, table: TargetTable, schema: RowSchema) -> Iterator[Finding]:
+def _columns(
+    config: Config, client: Client, table: TargetTable, schema: RowSchema, said: str = ""
+) -> Iterator[Finding]:
+    """``said``: the statements of other findings. A column that they alter is not altered twice, into another type."""
+    altered = [text for f in schema.fields if (text := f" MODIFY COLUMN {quote(f.name)} ") in said]
     existing = {c.name for c in table.columns}
     lacking = [f.name for f in schema.fields if f.name not in existing]
     if computed := computed_here(table, schema):
@@ -238,7 +243,8 @@ def _columns(config: Config, client: Client, table: TargetTable, schema: RowSche
         )
     try:
         empty = not may_have_rows(client, table)
-        remedy = "\n".join(f"{text};" for text in diff(table, schema, table_spec(config), empty=empty))
+        statements = diff(table, schema, table_spec(config), empty=empty)
+        remedy = "\n".join(f"{one};" for one in statements if not any(text in one for text in altered))
     except ChSinkError as error:
         yield Finding("warn", "columns", str(error), error.hint)
         return

@@ -1,6 +1,7 @@
 """Whether the columns of an existing table take the source's types: what ``check`` says of each."""
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from ch_sink.errors import TableError
 from ch_sink.table.checks import Finding
@@ -93,10 +94,15 @@ def _column(
             f"{column.name} {column.type} cannot be null, but the source's can: a null in the key becomes a dead letter"
         )
         yield Finding("warn", "types", detail, "Declare it NOT NULL at the source, or recreate the table.")
-    if declared.optional and not in_key and not _holds_null(column) and remedy is not None:
-        value = "an empty one" if parse_type(column.type).bare.name in _NEVER_NULL else "the column's default"
-        detail = f"{column.name} {column.type} cannot be null, but the source's can: a null is stored as {value}"
-        yield Finding("warn", "types", detail, remedy)
+    if not declared.optional or in_key or _holds_null(column):
+        return
+    detail = f"{column.name} {column.type} cannot be null, but the source's can: a null is stored as"
+    if not _never_null(column):
+        if remedy is not None:
+            yield Finding("warn", "types", f"{detail} the column's default", remedy)
+    elif choices.arrays == "nullable":
+        meant = "Recreate the table with `ch_sink init`, or say that this is meant:\ninit:\n  arrays: empty_for_null"
+        yield Finding("warn", "types", f"{detail} an empty one", meant)
 
 
 def _other_zone(column: Column, zone: str) -> str:
@@ -123,12 +129,18 @@ def _holds_null(column: Column) -> bool:
     return tree.nullable or tree.name in ("Dynamic", "Variant")
 
 
+def _never_null(column: Column) -> bool:
+    return parse_type(column.type).bare.name in _NEVER_NULL
+
+
 def _change(
     table: TargetTable, column: Column, declared: SourceType | None, key: Collection[str], choices: TypeChoices
 ) -> str | None:
     """SQL that gives the column the type that ``init`` chooses, or why there is none."""
     if declared is None:
         return None
+    if _never_null(column):
+        declared = replace(declared, optional=False)  # the server makes no tuple of a list
     chosen = clickhouse_type(declared, choices, key=column.name in key, column=column.name)
     if chosen == column.type:
         return None

@@ -9,10 +9,12 @@ from ch_sink.cli.init import apply_plan, plan_one
 from ch_sink.cli.output import Output
 from ch_sink.clickhouse import Client, detect, run_statement
 from ch_sink.config import Config
+from ch_sink.discovery.findings import _columns
 from ch_sink.discovery.look import examine
 from ch_sink.model.change import Records
 from ch_sink.table.ddl import init_statements
 from ch_sink.table.evolve import existing_statements
+from ch_sink.table.fits import type_findings
 from ch_sink.table.spec import TableSpec
 from ch_sink.trust.successor import Successor
 from ch_sink.types import WIDE, clickhouse_type
@@ -27,6 +29,7 @@ from tests.support.fixtures import partitions, registry, topic_of, topics
 from tests.support.recorded import KEYLESS, POLICY, STREAMS, equal, tables
 from tests.support.smt import transformation
 from tests.support.stream import Feed, make_table, schema_of, typed_stream
+from tests.unit.discovery.test_obstacles import config
 
 _SYSTEM = {
     "ReplacingMergeTree(_version, _is_deleted)": "_version UInt128, _is_deleted UInt8",
@@ -268,3 +271,21 @@ def test_a_change_of_a_column_that_the_server_refuses_keeps_nothing_from_being_m
     assert [title for outcome, title in outcomes if outcome == "refused"] == ["alter t"]
     assert {("created", "table ch_sink_ledger"), ("changed", "alter t"), ("created", "view t_current")} <= {*outcomes}
     assert "MODIFY COLUMN `v` Nullable(String)" in caplog.text
+
+
+def test_of_two_changes_of_a_column_that_check_knows_it_names_one(client: Client, database: str) -> None:
+    """``init`` only lets null in; what the source sends needs another type, and the table is to have it in the end."""
+    client.command(
+        f"CREATE TABLE {database}.t (id Int64, at DateTime('UTC'), w Int32, _version UInt128, _is_deleted UInt8) "
+        "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY id"
+    )
+    key, table = Field("id", SourceType("int64", optional=False)), detect(client, database, "t", POLICY)
+    moment, number = SourceType("int64", "io.debezium.time.MicroTimestamp"), SourceType("int64")
+    schema = RowSchema((key, Field("at", moment), Field("w", number)), (key,))
+    types = type_findings(table, {f.name: f.type for f in schema.fields}, ("id",), POLICY.values)
+    said = [found.remedy for found in types if found.remedy]
+    said += [found.remedy for found in _columns(config(), client, table, schema, " ".join(said)) if found.remedy]
+    for statement in dict.fromkeys(line for text in said for line in text.splitlines() if line.startswith("ALTER")):
+        client.command(statement.rstrip(";"))
+    altered = detect(client, database, "t", POLICY)
+    assert [c.type for c in altered.columns[1:3]] == ["Nullable(DateTime64(6, 'UTC'))", "Nullable(Int64)"]

@@ -100,6 +100,8 @@ def test_nulls_that_a_column_cannot_hold_are_told_of() -> None:
     assert found[0].remedy == "ALTER TABLE `d`.`t` MODIFY COLUMN `x` Nullable(String);"
     found = findings("Array(String)", SourceType("array", items=SourceType("string")))
     assert ["a null in it" in found[0].detail, "an empty one" in found[1].detail] == [True, True]
+    assert found[0].remedy == "ALTER TABLE `d`.`t` MODIFY COLUMN `x` Array(Nullable(String));"
+    assert "arrays: empty_for_null" in (found[1].remedy or ""), "the server makes no tuple of a list"
     assert [f.level for f in findings("LowCardinality(Nullable(String))", SourceType("string"))] == ["ok"]
 
 
