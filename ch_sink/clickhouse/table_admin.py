@@ -111,8 +111,9 @@ def _lacks(table: TargetTable, wanted: UnknownColumn) -> bool:
 
 
 def _refused(error: ClickHouseError, statements: Sequence[str]) -> ClickHouseError:
-    by_hand = f"run it by hand, then run again: {'; '.join(statements)}"
-    return type(error)(error.message, code=error.code, hint=by_hand)
+    known = None if isinstance(error, AccessDenied) else error.hint
+    step = (known or "Run it by hand, and then this again").rstrip(".")
+    return type(error)(error.message, code=error.code, hint=f"{step}: {'; '.join(statements)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ import random
 
 import pytest
 
-from ch_sink.clickhouse import Client, detect
+from ch_sink.clickhouse import ClickHouseTableAdmin, Client, detect
+from ch_sink.errors import ClickHouseError
+from ch_sink.model.change import UnknownColumn
 from ch_sink.model.policy import policy_of
 from ch_sink.table.model import Family
 from tests.support.busy import decimal_and_time
@@ -70,6 +72,15 @@ def test_changes_go_through_the_distributed_table(node: Client, over: str, engin
     if engine in COLLAPSING:
         assert {total for _, total in signs(fed)} <= {0, 1}
         assert sum(total for _, total in signs(fed)) == len(want)
+
+
+def test_a_column_is_added_by_hand_where_the_cluster_has_no_keeper(node: Client, over: str) -> None:
+    fed = distributed(node, over, "replacing")
+    admin = ClickHouseTableAdmin(node, over, fed.table.name, fed.policy)
+    with pytest.raises(ClickHouseError) as refused:
+        admin.carry_out(fed.table, [UnknownColumn("w", 0, "Nullable(String)")], ("id",))
+    assert "run the statement on each server without ON CLUSTER" in (refused.value.hint or "")
+    assert "ADD COLUMN IF NOT EXISTS `w` Nullable(String)" in (refused.value.hint or "")
 
 
 @pytest.mark.sampled(2)
