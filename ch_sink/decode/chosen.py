@@ -1,8 +1,6 @@
 """Columns of the user's choice: left out, renamed, masked, added. The readers see only the source's own names."""
 
-import hashlib
-import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,13 +15,13 @@ from ch_sink.decode.key_layouts import KeyForm
 from ch_sink.decode.parts import unless_bad
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import BadRecord, ChangeBatch, Op, Records, UnknownColumn
-from ch_sink.model.policy import ColumnPolicy, Policy, TopicProfile
+from ch_sink.model.policy import ColumnPolicy, Policy, TopicProfile, mask_function
 from ch_sink.ports import History, SchemaRegistry
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import Column
-from ch_sink.types.sql import Kind, literal, tokenize
+from ch_sink.types.sql import literal
 
 V = TypeVar("V")
 
@@ -171,30 +169,12 @@ def _constant(value: pa.Scalar, there: pa.Array) -> pa.Array:
     return pc.if_else(there, value, pa.scalar(None, value.type))
 
 
-_REDACTED = b"***"
-
-
 def masked(column: pa.Array, kind: str, key: str = "") -> pa.Array:
     """A column of text (Arrow binary) with each value masked. Every distinct value is hashed once."""
     coded = column.dictionary_encode() if not isinstance(column, pa.DictionaryArray) else column
-    function = _function(kind, key)
+    function = mask_function(kind, key)
     texts = pa.array(map(function, coded.dictionary.to_pylist()), pa.binary())
     return texts.take(coded.indices)
-
-
-def masked_text(text: str, kind: str, key: str = "") -> str:
-    """One value masked."""
-    return _function(kind, key)(text.encode()).decode()
-
-
-def _function(kind: str, key: str) -> Callable[[bytes], bytes]:
-    if kind == "redact":
-        return lambda _: _REDACTED
-    if kind == "hmac-sha256":
-        secret = key.encode()
-        return lambda text: hmac.digest(secret, text, "sha256").hex().encode()
-    made = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}[kind]
-    return lambda text: made(text).hexdigest().encode()
 
 
 def chosen_unknown(
@@ -218,7 +198,7 @@ def chosen_unknown(
             continue
         name = chosen.target(column.name)
         if column.name in masks:
-            column = _masked(column, masks[column.name], chosen.mask_key)
+            column = _masked(column, chosen)
         after = (
             None if column.after in chosen.exclude else chosen.target(column.after) if column.after else column.after
         )
@@ -227,19 +207,13 @@ def chosen_unknown(
     return out
 
 
-def _masked(column: UnknownColumn, kind: str, key: str) -> UnknownColumn:
+def _masked(column: UnknownColumn, chosen: ColumnPolicy) -> UnknownColumn:
     if column.clickhouse_type is None:
         return replace(column, comment="")
     text = "Nullable(String)" if parse_type(column.clickhouse_type).nullable else "String"
-    return replace(column, clickhouse_type=text, comment="", default=_default(column.default, kind, key))
-
-
-def _default(default: str | None, kind: str, key: str) -> str | None:
-    """The default of rows that existed before the column did, masked where it is a plain text or number."""
-    tokens = tokenize(default) if default else []
-    if len(tokens) == 1 and tokens[0].kind in (Kind.STRING, Kind.NUMBER):
-        return literal(masked_text(tokens[0].value, kind, key))
-    return None
+    default = None if column.default_text is None else literal(chosen.masked(column.name, column.default_text))
+    filled = column.filled and (default is not None or column.default is None)
+    return replace(column, clickhouse_type=text, comment="", default=default, filled=filled)
 
 
 def _taken(name: str, offset: int, table: TargetTable, added: dict[str, str]) -> StreamFailed:

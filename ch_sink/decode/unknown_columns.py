@@ -14,7 +14,7 @@ from ch_sink.model.change import UnknownColumn
 from ch_sink.table.evolve import filled
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types import clickhouse_type
-from ch_sink.types.build import default_sql, wide_enough
+from ch_sink.types.build import default_sql, default_text, wide_enough
 from ch_sink.types.chtype import ChType, parse_type, widened
 from ch_sink.types.column import Column, counts, held, natural, out_of_range, unit
 from ch_sink.types.connect import SourceType
@@ -35,9 +35,9 @@ def declared_unknown(table: TargetTable, declared: Mapping[str, SourceType]) -> 
             source = wide_enough(source, table.years)
             chosen = clickhouse_type(source)
             default = default_sql(source, chosen, declared.keys(), table.years)
-            known = filled(source, default)
-            doubtful, comment = source.default_is == "doubtful", source.to_comment()
-            out.append(UnknownColumn(name, -1, chosen, default, comment, previous, filled=known, doubtful=doubtful))
+            new = UnknownColumn(name, -1, chosen, default, source.to_comment(), previous)
+            known, doubtful = filled(source, default), source.default_is == "doubtful"
+            out.append(replace(new, filled=known, doubtful=doubtful, default_text=default_text(source, declared)))
         elif column.insertable:
             changed = outgrown(table, column, source)
             if table.engine.family is Family.MERGE_TREE and _narrowed(column, source):

@@ -159,6 +159,8 @@ class UnknownColumn:
     """The connector also states ``default`` where the source has a function, such as nextval()."""
     narrow: bool = False
     """The source may have changed former values without an event. Only reported of tables that only grow."""
+    default_text: str | None = None
+    """``default`` as a column of text holds it."""
 
     @property
     def retyped(self) -> bool:

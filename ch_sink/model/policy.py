@@ -3,8 +3,9 @@
 Functions take the group that they use; only entry points that pass groups on take the whole :class:`Policy`.
 """
 
+import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
@@ -98,6 +99,17 @@ LEFT_OUT = "nothing"
 """The origin of a column that the stream leaves out."""
 
 
+def mask_function(kind: str, key: str = "") -> Callable[[bytes], bytes]:
+    """What a mask makes of the bytes of a text."""
+    if kind == "redact":
+        return lambda _: b"***"
+    if kind == "hmac-sha256":
+        secret = key.encode()
+        return lambda text: hmac.digest(secret, text, "sha256").hex().encode()
+    made = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}[kind]
+    return lambda text: made(text).hexdigest().encode()
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnPolicy:
     """Maps the source's columns to the table's. Names are the source's, except those of ``add`` and ``source``."""
@@ -117,6 +129,10 @@ class ColumnPolicy:
     def target(self, name: str) -> str:
         """The table's column for a column of the source."""
         return dict(self.rename).get(name, name)
+
+    def masked(self, name: str, text: str) -> str:
+        """What is stored for this text of a masked column."""
+        return mask_function(dict(self.mask)[name], self.mask_key)(text.encode()).decode()
 
     def shown_key(self, key: Sequence[str]) -> tuple[str, ...]:
         """The columns by which views tell rows apart, for the source's key: not a constant that only sorts them."""

@@ -9,7 +9,7 @@ from ch_sink.errors import ConfigError, TableError
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.table.model import SOURCE_TIME, Family
 from ch_sink.types import clickhouse_type
-from ch_sink.types.build import default_sql, without_expression
+from ch_sink.types.build import default_sql, default_text, without_expression
 from ch_sink.types.chtype import parse_type
 from ch_sink.types.column import WIDE, TypeChoices
 from ch_sink.types.connect import Field, RowSchema, SourceType
@@ -168,9 +168,7 @@ def chosen_schema(schema: RowSchema, chosen: ColumnPolicy, key_columns: tuple[st
         )
     own = [f.name for f in schema.fields]
     fields = [
-        _masked(chosen.target(f.name), f.type)
-        if f.name in masks
-        else Field(chosen.target(f.name), without_expression(f.type, own))
+        _masked(f, own, chosen) if f.name in masks else Field(chosen.target(f.name), without_expression(f.type, own))
         for f in schema.fields
         if f.name not in chosen.exclude
     ]
@@ -201,10 +199,18 @@ def added_type(text: str) -> SourceType:
     return SourceType("string", optional=False)
 
 
-def _masked(name: str, source: SourceType) -> Field:
+def _masked(field: Field, columns: Sequence[str], chosen: ColumnPolicy) -> Field:
+    source = field.type
+    text = default_text(source, columns)
+    kind = SourceType("string", optional=source.optional)
+    if text is not None:
+        masked = chosen.masked(field.name, text)
+        kind = replace(kind, default=masked, has_default=True, default_is=source.default_is)
+    elif source.default is not None:
+        kind = replace(kind, default=0, has_default=True, default_is="unstated")  # 0 is no text: there is no DEFAULT
     # A column of masks is not made wide, whatever the values are.
     own = replace(source, parameters=tuple(p for p in source.parameters if p != WIDE))
-    return Field(name, SourceType("string", optional=source.optional), own)
+    return Field(chosen.target(field.name), kind, own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,13 @@ def default_sql(
     return sql_value(found, parse_type(column_type)) if found.is_valid else None
 
 
+def default_text(source: SourceType, columns: Collection[str] = ()) -> str | None:
+    """The default as a column of text holds it, which is what a mask is made of; None as for `default_sql`."""
+    sql = default_sql(source, "String", columns)
+    tokens = tokenize(sql) if sql else []
+    return tokens[0].value if len(tokens) == 1 and tokens[0].kind is Kind.STRING else None
+
+
 def wide_enough(source: SourceType, years: Years) -> SourceType:
     """The type; marked wide if its default is beyond the server's dates, so that its column is text."""
     kind = clickhouse_type(source)

@@ -10,16 +10,26 @@ import pyarrow as pa
 import pytest
 
 from ch_sink.decode import decoder_for
-from ch_sink.decode.chosen import masked
+from ch_sink.decode.chosen import chosen_unknown, masked
+from ch_sink.decode.unknown_columns import declared_unknown
+from ch_sink.discovery.sample import sample_schema
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.model.change import BadRecord, ChangeBatch
 from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.pipeline.storing import dead_letter_of
 from ch_sink.pipeline.target import Target
+from ch_sink.table.evolve import unfilled
 from ch_sink.table.model import TargetTable
+from ch_sink.table.spec import TableSpec, chosen_schema, plan_columns
 from ch_sink.types.column import Column
+from ch_sink.types.connect import Field, RowSchema, SourceType
+from ch_sink.types.sql import literal
 from tests.support.decoding import listed, replacing
 from tests.support.event import event, records
+from tests.support.one_column import records as one_column
+from tests.unit.types.type_cases import Case
+
+SCALE = {"parameters": {"scale": "2", "connect.decimal.precision": "10"}}
 
 CHOSEN = {
     "exclude": ("secret",),
@@ -141,6 +151,46 @@ def test_new_columns_are_asked_for_under_the_names_and_types_that_are_stored():
     chosen = {**CHOSEN, "rename": (*CHOSEN["rename"], ("note", "remark"))}
     [column] = decode(table(), (None, {**ROW, "note": "x"}), chosen=chosen).unknown
     assert (column.name, column.clickhouse_type) == ("remark", "Nullable(String)")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "string", "default": "none"},
+        {"type": "int32", "default": 5, "optional": False},
+        {"type": "boolean", "default": True, "optional": False},
+        {"type": "int64", "default": 2**63 - 1},
+        {"type": "int32", "name": "io.debezium.time.Date", "default": 18_000},
+        {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "default": 1_600_000_000_123_456},
+        {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "default": "AfQ=", **SCALE},
+        {"type": "string", "name": "io.debezium.data.Uuid", "default": "00000000-0000-0000-0000-000000000007"},
+    ],
+    ids=lambda kind: f"{kind['type']} {kind.get('name', '')}".strip(),
+)
+def test_the_default_of_a_new_masked_column_is_the_mask_of_its_value(kind: dict[str, Any]) -> None:
+    """The job and ``init`` add it with the text that an event with this value stores."""
+    case = Case("x", {"optional": True, **kind}, "", ((kind["default"], ""),))
+    policy = replace(policy_of(), columns=ColumnPolicy(mask=(("x", "sha256"),)))
+    there = replacing((Column("id", "Int64"), Column("x", "Nullable(String)")), ("id",))
+    [mask, *_] = decoder_for(there, policy).decode(one_column(case, schema=True)).after["x"].to_pylist()
+    [new] = decoder_for(replacing(there.columns[:1], ("id",)), policy).decode(one_column(case, schema=True)).unknown
+    schema = sample_schema(one_column(case, schema=True))
+    assert schema is not None
+    plan = plan_columns(chosen_schema(schema, policy.columns), TableSpec("d", "t"))[1]
+    assert (new.name, new.filled, new.clickhouse_type) == ("x", True, plan.type)
+    assert [new.default, plan.default] == [literal(mask.decode())] * 2
+
+
+def test_a_masked_column_whose_default_is_no_text_is_not_known_in_stored_rows() -> None:
+    source = SourceType("bytes", default="AP8=", has_default=True)
+    policy = ColumnPolicy(mask=(("x", "sha256"),))
+    there = replacing((Column("id", "Int64"),), ("id",))
+    key = Field("id", SourceType("int64", optional=False))
+    wanted = chosen_schema(RowSchema((key, Field("x", source)), (key,)), policy)
+    assert set(unfilled(there, wanted, TableSpec("d", "t"))) == {"x"}
+    assert plan_columns(wanted, TableSpec("d", "t"))[1].default == ""
+    [new] = chosen_unknown(declared_unknown(there, {"id": key.type, "x": source}), there, policy, "add_columns")
+    assert (new.default, new.filled) == (None, False)
 
 
 @pytest.mark.parametrize("name", ["email", "tenant"])
