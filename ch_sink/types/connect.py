@@ -325,8 +325,8 @@ _FUNCTIONS = re.compile(r"(CURRENT|SESSION|SYSTEM)_USER|CURRENT_(ROLE|CATALOG|SC
 _SERIALS = ("SMALLSERIAL", "SERIAL", "BIGSERIAL", "SERIAL2", "SERIAL4", "SERIAL8")
 _LOSSY: Mapping[str, tuple[str, ...]] = {"sqlserver": ("string", "boolean"), "oracle": ("string",)}
 """Kinds whose defaults may be the text or a remainder of an expression."""
-_NOTHING = (0, "", "AA==", "{}", "00:00:00", "00:00:00Z", "P0Y0M0DT0H0M0S")
-"""What PostgreSQL's connector states for functions, and for these constants."""
+_NOTHING = (0, "AA==", "{}", "00:00:00", "00:00:00Z", "P0Y0M0DT0H0M0S")
+"""What PostgreSQL's connector states for functions, and for these constants; as texts also none, 0 and 0.00."""
 
 
 def _default_is(source: SourceType, system: str) -> Literal["stated", "doubtful", "unstated"]:
@@ -339,7 +339,8 @@ def _default_is(source: SourceType, system: str) -> Literal["stated", "doubtful"
         return "unstated"
     if source.kind in _LOSSY.get(system, ()) and not (source.name or "").startswith("io.debezium.time."):
         return "unstated"
-    return "doubtful" if system == "postgresql" and value in _NOTHING else "stated"
+    nothing = value in _NOTHING or (isinstance(value, str) and not value.strip("0."))
+    return "doubtful" if system == "postgresql" and nothing else "stated"
 
 
 def is_epoch(default: object) -> bool:

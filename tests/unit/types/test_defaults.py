@@ -210,6 +210,12 @@ def test_what_connectors_state_for_functions_says_nothing_of_stored_rows(source:
     assert filled(five, default_sql(five, "Nullable(Int32)"))
 
 
+def test_what_postgresql_states_for_functions_and_constants_is_doubtful() -> None:
+    sources = [stated("int32", 0), *(stated("string", text) for text in ("", "0", "0.00", "0.10", "x"))]
+    found = of_system({str(n): source for n, source in enumerate(sources)}, "postgresql")
+    assert [source.default_is for source in found.values()] == [*["doubtful"] * 4, *["stated"] * 2]
+
+
 def test_a_column_whose_default_is_beyond_the_servers_dates_is_text() -> None:
     """Servers before 26.9 would show 2299-12-31."""
     forever, lts = stated("int32", 2_932_896, T + "Date"), Years(date=(1900, 2299), time=(1900, 2299))
