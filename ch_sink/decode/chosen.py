@@ -217,11 +217,18 @@ def _masked(column: UnknownColumn, chosen: ColumnPolicy) -> UnknownColumn:
 
 
 def _taken(name: str, offset: int, table: TargetTable, added: dict[str, str]) -> StreamFailed:
-    by = "columns.add fills" if name in added else "columns.rename fills"
+    by, renamed = (
+        ("columns.add fills", "")
+        if name in added
+        else (
+            "columns.rename fills",
+            "if the source has renamed that column itself, remove it from columns.rename; else ",
+        )
+    )
     return StreamFailed(
         f"the change event at offset {offset} has a column {name!r}, and {by} the column {name!r} of "
         f"{table.qualified} with something else",
-        hint=f"name {name!r} in columns.exclude, or give it another name in columns.rename",
+        hint=f"{renamed}name {name!r} in columns.exclude, or give it another name in columns.rename",
     )
 
 

@@ -170,12 +170,13 @@ def progress_findings(
         yield Finding("fail", "table", str(error), error.hint)
     yield from _limits(config, client, ledger, topic, progress)
     gone = {p: topic.low[p] - offset for p, offset in progress.items() if topic and topic.low.get(p, 0) > offset}
+    stops = config.on_data_loss == "fail"
     for partition, count in gone.items():
         yield Finding(
-            "fail" if config.on_data_loss == "fail" else "warn",
+            "fail" if stops else "warn",
             "offsets",
             f"partition {partition}: {count} offsets were dropped by the broker before they were read",
-            f"Set on_data_loss: continue to skip them. {REFILL}.",
+            f"{REFILL}, or set on_data_loss: continue to skip them." if stops else f"{REFILL}.",
         )
 
 
