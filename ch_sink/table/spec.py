@@ -173,6 +173,8 @@ def chosen_schema(schema: RowSchema, chosen: ColumnPolicy, key_columns: tuple[st
         if f.name not in chosen.exclude
     ]
     added = {name: Field(name, added_type(text)) for name, text in chosen.add}
+    if chosen.source:  # rows of other topics have other constants
+        added = {name: Field(name, replace(f.type, default=None, has_default=False)) for name, f in added.items()}
     names = [f.name for f in fields]
     twice = next((name for name in names if name in added or names.count(name) > 1), None)
     if twice is not None:
@@ -186,17 +188,28 @@ def chosen_schema(schema: RowSchema, chosen: ColumnPolicy, key_columns: tuple[st
 
 
 def added_type(text: str) -> SourceType:
-    """The type of a constant that is written as SQL; text for anything but a plain number or a truth value."""
+    """The type of a constant that is written as SQL; text for anything but a plain number or a truth value.
+
+    The constant is the default, for rows that were stored without the column; not that of any other expression.
+    """
+    found, plain = text.strip(), SourceType("string", optional=False)
     try:
-        tokens = tokenize(text.strip().removeprefix("-"))
+        tokens = tokenize(found.removeprefix("-"))
     except TableError:
         tokens = []
-    if len(tokens) == 1 and tokens[0].kind is Kind.NUMBER:
-        whole = not set(tokens[0].value) & set(".eExX")
-        return SourceType("int64" if whole else "float64", optional=False)
-    if len(tokens) == 1 and tokens[0].is_word("TRUE", "FALSE"):
-        return SourceType("boolean", optional=False)
-    return SourceType("string", optional=False)
+    if len(tokens) != 1:
+        return plain
+    [token] = tokens
+    value: object = None
+    if token.kind is Kind.NUMBER:
+        whole = not set(token.value) & set(".eExX")
+        plain = replace(plain, kind="int64" if whole else "float64")
+        value = int(found) if whole else None if set(token.value) & set("xX") else float(found)
+    elif token.is_word("TRUE", "FALSE"):
+        plain, value = replace(plain, kind="boolean"), token.is_word("TRUE")
+    elif token.kind is Kind.STRING and found[:1] != "-":
+        value = token.value
+    return plain if value is None else replace(plain, default=value, has_default=True)
 
 
 def _masked(field: Field, columns: Sequence[str], chosen: ColumnPolicy) -> Field:

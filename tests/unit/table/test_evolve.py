@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from ch_sink.model.change import UnknownColumn
-from ch_sink.model.policy import policy_of
+from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.table.ddl import create_table
 from ch_sink.table.detect import DETECT_SQL, assemble
 from ch_sink.table.evolve import diff, existing_statements, offered, unfilled, unseen_statements
 from ch_sink.table.model import Engine, Family, TargetTable
-from ch_sink.table.spec import EngineChoice, TableSpec
+from ch_sink.table.spec import EngineChoice, TableSpec, chosen_schema
 from ch_sink.types.column import Column
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.engine import Engine as ClickHouse
@@ -181,6 +181,22 @@ def test_a_table_without_a_key_gets_new_columns_of_known_values_only(engine: Cli
     with_key = replace(guessed, key=(ID,))
     assert unfilled(detected(engine), replace(with_key, inferred=False), spec) == {"unknown": "Int64"}
     assert unfilled(detected(engine), with_key, spec) == {}  # plain JSON states no defaults
+
+
+def test_stored_rows_get_the_constants_that_the_file_adds(engine: ClickHouse) -> None:
+    """Unless rows of other topics, which have other ones, are in the table, or the constant is no literal."""
+    engine.run("DROP TABLE IF EXISTS t.orders SYNC")
+    engine.run(create_table(schema(), SPEC))
+    engine.run("INSERT INTO t.orders (id, _version, _is_deleted) VALUES (1, 1, 0)")
+    added = (("s", "'it''s'"), ("n", "-5"), ("f", "1.5"), ("b", "true"))
+    wanted = chosen_schema(schema(), ColumnPolicy(add=added))
+    assert unfilled(detected(engine), wanted, SPEC) == {}
+    settle(engine, wanted)
+    assert engine.rows("SELECT s, n, f, b FROM t.orders") == [{"s": "it's", "n": -5, "f": 1.5, "b": True}]
+    day = ColumnPolicy(add=(("d", "toString(toDate(0))"),))
+    assert unfilled(detected(engine), chosen_schema(wanted, day), SPEC).keys() == {"d"}
+    shared = ColumnPolicy(add=(("d", "'x'"), ("of", "'orders'")), source=("of",))
+    assert unfilled(detected(engine), chosen_schema(wanted, shared), SPEC).keys() == {"d", "of"}
 
 
 def test_key_columns_are_never_changed(engine: ClickHouse) -> None:
