@@ -81,7 +81,7 @@ def init(
     can be repeated.
     """
     out = Output()
-    streams = load_all(out, configs, overrides, only, strict=True)
+    streams = load_all(out, configs, overrides, only, strict=True, whole=True)
     jobs = load_jobs(configs, overrides)
     _run(out, streams, apply=apply, found=watch_topics(jobs, lambda: jobs, only).finds)
 

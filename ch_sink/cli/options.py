@@ -72,6 +72,7 @@ def load_all(
     strict: bool = False,
     refused: "dict[str, ChSinkError] | None" = None,
     topic: str = "",
+    whole: bool = False,
 ) -> "list[Config]":
     """The streams of all files, as their topics are now; those that ``--only`` means.
 
@@ -80,16 +81,18 @@ def load_all(
         strict: a topic that has no place of its own is an error; else it is left out with a warning.
         refused: gets those topics instead of a warning.
         topic: the only topic to look into; empty for all. Each one that names its table by its events costs a look.
+        whole: topics of several tables are read whole to find them, as the job does.
 
     Raises ConfigError if a file is wrong, or if ``--only`` matches no stream; KafkaError if the topics cannot be
     listed.
     """
-    from ch_sink.discovery.job_topics import chosen, streams_of
+    from ch_sink.discovery.job_topics import TablesOfTopics, chosen, streams_of
     from ch_sink.discovery.statuses import stand_in
 
     wanted = chosen(only)
     jobs = load_jobs(paths, overrides)
-    found = streams_of(jobs, away=out.warn if recorded else None, only_topic=topic)
+    look = TablesOfTopics() if whole else None
+    found = streams_of(jobs, away=out.warn if recorded else None, look=look, only_topic=topic)
     for note in found.notes:
         out.warn(note)
     for topic in found.empty:

@@ -15,7 +15,7 @@ from ch_sink.discovery.wiring import client_of, kafka_settings, topic_offsets
 from ch_sink.errors import BrokerUnavailable, ChSinkError, ConfigError
 from ch_sink.kafka import KafkaSettings, RangeConsumer, schema_registry
 from ch_sink.model.change import Records
-from ch_sink.model.values import SourceTable, TopicState
+from ch_sink.model.values import SourceTable, TopicState, source_table_of
 
 _ENOUGH = 2_000
 """Records of a table that show what its columns are."""
@@ -96,7 +96,7 @@ def streams_of(
     """The streams that the files describe now. Files of one topic each are not looked up.
 
     ``away``: receives the error of brokers that do not answer; the topics are then those in the ledger.
-    ``look``: finds the source tables of a topic, if not in its first and last events.
+    ``look``: finds the source tables of a topic, if not in its first and last events and in the ledger.
     ``only_topic``: the only topic to look into; empty for all.
     ``known``: the topics and source tables that were read before, if not those of the ledgers; asked if topics are
     refused.
@@ -119,9 +119,16 @@ def streams_of(
         return asked[settings]
 
     read_before = known or ReadBefore()
-    return expand(
-        jobs, existing, look or source_names, taken=taken, known=lambda: read_before(jobs), only_topic=only_topic
-    )
+
+    def seen(config: Config, topic: str) -> Collection[SourceTable]:
+        found = {table.name: table for table in source_names(config, topic)}
+        read = {name for of, name in read_before(jobs) if of == topic and name} - found.keys()
+        like = next(iter(found.values()), SourceTable())
+        if read:
+            found.pop("", None)
+        return [*found.values(), *(source_table_of(name, like) for name in read)]
+
+    return expand(jobs, existing, look or seen, taken=taken, known=lambda: read_before(jobs), only_topic=only_topic)
 
 
 class ReadBefore:

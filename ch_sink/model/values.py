@@ -175,6 +175,15 @@ class SourceTable:
         return is_part(self.name, name) or is_part(name, self.name) or name == f"{self.database}.{self.table}"
 
 
+def source_table_of(name: str, like: SourceTable) -> SourceTable:
+    """The table of a whole name; of two parts, the first is the database unless only schemas are stated in ``like``."""
+    *before, table = name.split(".", 2)
+    if len(before) == 2:
+        return SourceTable(before[0], before[1], table)
+    place = "".join(before)
+    return SourceTable("", place, table) if like.schema and not like.database else SourceTable(place, "", table)
+
+
 def is_part(name: str, whole: str) -> bool:
     """Whether a table's name is this whole one, without the schema or the database that precede it."""
     return f".{whole}".endswith(f".{name}")

@@ -9,13 +9,14 @@ import pytest
 import yaml
 
 from ch_sink.config import load_job
+from ch_sink.discovery import job_topics
 from ch_sink.discovery.init_plan import create_tables
-from ch_sink.discovery.job_topics import streams_of
+from ch_sink.discovery.job_topics import TablesOfTopics, streams_of
 from ch_sink.errors import ClickHouseError, ConfigError
 from tests.support.event import event, row
 from tests.support.fixtures import Recorded
 from tests.support.kafka import fresh_topic, produce
-from tests.support.sink import Place, inside
+from tests.support.sink import Place, inside, run_stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
 
@@ -172,3 +173,31 @@ def test_an_exception_that_matches_nothing_is_a_warning_with_its_line(write: Wri
     done = inside("check", path)
     assert done.returncode == 0
     assert f"warning: {path} line 10: the exception {prefix}\\.public\\.userz matches no topic" in done.stderr
+
+
+def test_tables_of_one_topic_are_known_though_their_events_lie_amid_those_of_others(
+    write: Write, place: Place, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``init`` reads the topic whole, as the job does; the other commands know what a stream has read."""
+    monkeypatch.setattr(job_topics, "_SEEN", 2)
+    topic = f"{prefix}.all"
+    place.kafka.create_topic(topic, 1)
+    tables = ["orders"] * 3 + ["countries"] + ["orders"] * 3
+    records = [
+        Recorded(topic, 0, n, 0, b'{"id": %d}' % n, event("c", row(n), db="shop", schema="", table=table), ())
+        for n, table in enumerate(tables)
+    ]
+    produce(place.kafka, records, topic)
+    path = write(topics=r"\.all", split=True)
+    assert [c.source_table for c in streams_of([load_job(path)]).streams] == ["shop.orders"]
+    made = inside("init", path, "--apply")
+    assert made.returncode == 0, made.stderr
+    assert {r["name"] for r in place.rows("SHOW TABLES FROM {db}")} >= {"orders", "countries"}
+    [countries] = [
+        c for c in streams_of([load_job(path)], look=TablesOfTopics()).streams if "countries" in c.stream_name
+    ]
+    run_stream(countries)
+    assert {c.source_table for c in streams_of([load_job(path)]).streams} == {"shop.orders", "shop.countries"}
+    compared = inside("verify", path, "--only", ".*countries")
+    assert compared.returncode == 0, compared.stderr
+    assert "1 row compared" in compared.stdout

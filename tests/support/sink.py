@@ -17,7 +17,7 @@ import yaml
 
 from ch_sink.cli import main
 from ch_sink.clickhouse import Client
-from ch_sink.config import load_job
+from ch_sink.config import Config, load_job
 from ch_sink.local.clickhouse.launch import EmbeddedClickHouse
 from ch_sink.local.kafka import LocalKafka
 from ch_sink.stream.coordinator import Coordinator
@@ -115,7 +115,11 @@ def statuses(configs: Sequence[Path]) -> list[Any]:
 
 def run_inline(config: Path, most: int | None = None) -> None:
     """Apply what the topic holds now, at most so many offsets of it."""
-    settings = load_job(config).only()
+    run_stream(load_job(config).only(), most)
+
+
+def run_stream(settings: Config, most: int | None = None) -> None:
+    """The same of one stream of a file."""
     text = settings.to_task_json()
 
     def execute(tasks: Sequence[Task]) -> list[TaskResult]:

@@ -1,11 +1,23 @@
 """Values keep every byte, whether the schema's text that they repeat is kept once or with each of them."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ch_sink.model.counts import counted
-from ch_sink.model.values import Enclosed, concatenated, enclosed, inner, lengths, net_lengths, taken
+from ch_sink.model.values import (
+    Enclosed,
+    SourceTable,
+    concatenated,
+    enclosed,
+    inner,
+    lengths,
+    net_lengths,
+    source_table_of,
+    taken,
+)
 
 HEADS = [b'{"schema":{"a":1},"payload":', b'{"schema":null,"payload":', b'{"schema":{"b":[2]},"payload":', b""]
 pieces = st.sampled_from([*HEADS, b'{"schema":', b',"payload":', b'{"payload":', b"}", b"{}", b"null", b'{"op":"c"}'])
@@ -70,3 +82,18 @@ def test_joined_values_count_the_same_however_they_came(one, two, three):
 )
 def test_a_noun_is_in_the_plural_unless_there_is_one(number: int, plural: str, text: str) -> None:
     assert counted(number, "row", plural) == text
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        SourceTable("shop", "public", "orders"),
+        SourceTable("shop", "", "orders"),
+        SourceTable("", "public", "orders"),
+        SourceTable("", "", "orders"),
+        SourceTable("shop", "public", "orders.2024"),
+    ],
+)
+def test_the_name_of_a_source_table_is_read_back(table: SourceTable) -> None:
+    assert source_table_of(table.name, replace(table, table="another")) == table
+    assert source_table_of(table.name, SourceTable()).name == table.name
