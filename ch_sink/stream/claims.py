@@ -208,12 +208,12 @@ def expect_same_terms(
             f"source_table is {source_table or 'not set'} now: earlier records of that would be missing",
             hint="Take the change of source_table back, or use another table, and another `stream`.",
         )
-    was, now = dict(terms.columns), dict(filled)
+    was, now = ({name: of for name, of in origins if of != f"field {name}"} for origins in (terms.columns, filled))
     changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
     # Documents' keys are compared with stored ones, and an update that states only what it changes is applied to these.
     # A renamed column is left out under its former name, which the source may have given up by now.
     empty = {name for name in changed if was.get(name) == LEFT_OUT and f"column {name}" not in was.values()}
-    of_documents = {name for name in changed if name == IDS or was.get(name, "").startswith("field ")}
+    of_documents = {n for n in changed if n == IDS or "field " in (was.get(n, "")[:6], now.get(n, "")[:6])}
     profiles = [State.from_json(t.state).profile for t in totals]
     key = frozenset(name for profile in profiles for name in profile.key_columns)
     by_all = table.finds_by_all(key)
@@ -230,10 +230,12 @@ def expect_same_terms(
     if not (changed or empty) or not totals:
         return last
     name = min(changed or empty)
-    before, after = was.get(name, f"column {name}"), now.get(name, f"column {name}")
+    of_field = name in of_documents and name != IDS
+    usual = f"{'field' if of_field else 'column'} {name}"
+    before, after = was.get(name, usual), now.get(name, usual)
     missed = "later changes would not find these rows"
-    if name in of_documents and name != IDS:
-        missed = "updates that state only what they change would keep the former values"
+    if of_field:
+        missed = "documents that do not change, and updates that state only what they change, would keep former values"
     elif not changed:
         missed = "rows without an event since would have no value there"
     raise StreamFailed(
