@@ -165,6 +165,7 @@ class Died(Exception):
     """A process ended here."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("survives", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (0, 2, 3))])
 def test_a_fold_that_was_killed_changes_nothing_and_is_finished_later(
     client: Client, own_tables: str, stream: str, survives: int, monkeypatch: pytest.MonkeyPatch

@@ -261,6 +261,7 @@ def test_a_table_of_another_stream_is_refused(spark: Any, shelf: Shelf) -> None:
     assert shelf.count() == 1
 
 
+@pytest.mark.long
 def test_a_stream_that_a_job_has_is_refused(spark: Any, shelf: Shelf) -> None:
     from ch_sink.config import load_rows
     from ch_sink.discovery.wiring import client_of, ledger_of

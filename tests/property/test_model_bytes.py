@@ -35,7 +35,7 @@ def recorded(name: str) -> list[dict[str, Any]]:
 BUSY = ("busy/mariadb-busy-json_plain.jsonl.gz", "busy/postgres-busy-json_plain.jsonl.gz")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.long
 @pytest.mark.parametrize("name", BUSY)
 def test_json_is_written_as_the_converter_writes_it(name: str) -> None:
     for record in recorded(name)[::4]:

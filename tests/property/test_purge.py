@@ -103,6 +103,7 @@ def whole(client: Client, database: str, own_tables: str) -> tuple[EngineRun, Ca
     return run, CASE
 
 
+@pytest.mark.long
 def test_a_purge_that_is_broken_off_hides_and_shows_nothing(
     client: Client, own_tables: str, whole: tuple[EngineRun, Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
