@@ -39,6 +39,8 @@ REFILL = (
     "alone leaves the rows whose deletes were lost"
 )
 """The step that makes a table equal again after records were lost."""
+REFILL_STORED = "Rows stored until then keep their values: `ch_sink resync CONFIG --apply` fills them again."
+"""The step behind one that concerns the rows to come only."""
 READ_AGAIN = "Retention removed records while the topic was read: run the command again."
 """The next step where a command, and not the stream, misses records."""
 

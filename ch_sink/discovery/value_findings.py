@@ -14,7 +14,7 @@ import msgspec
 from ch_sink.clickhouse import Client
 from ch_sink.decode.mongodb.columns import DocumentTable
 from ch_sink.discovery.sample_rows import RawImages, decoded, row_events
-from ch_sink.errors import ChSinkError, ClickHouseError, TableError
+from ch_sink.errors import REFILL_STORED, ChSinkError, ClickHouseError, TableError
 from ch_sink.model.change import Records
 from ch_sink.model.policy import Policy
 from ch_sink.ports import SchemaRegistry
@@ -171,7 +171,7 @@ def value_findings(table: TargetTable, literals: Literals, policy: ValuePolicy) 
             "values",
             f"{column.name} {column.type}: the sampled value {_shown(literals[column.name])} is not a plausible date "
             "in the unit in which this column is read",
-            "\n".join(f"{text};" for text in alter(table, [_note(column, f"debezium: int64 {named}")])),
+            "\n".join((*(f"{t};" for t in alter(table, [_note(column, f"debezium: int64 {named}")])), REFILL_STORED)),
         )
     for advice, columns in advised.items():
         have = getattr(policy, advice.key)
@@ -179,7 +179,7 @@ def value_findings(table: TargetTable, literals: Literals, policy: ValuePolicy) 
             "fail",
             "values",
             f"{'; '.join(columns)}: not what a connector sends with {advice.key}: {have}",
-            f"{advice.key}: {advice.value}",
+            f"{advice.key}: {advice.value}\n{REFILL_STORED}",
         )
     for column in refuted_comments(table, literals, policy):
         yield Finding(

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from ch_sink.errors import TableError
+from ch_sink.errors import REFILL_STORED, TableError
 from ch_sink.table.checks import Finding
 from ch_sink.table.evolve import alter, refilled
 from ch_sink.table.model import TargetTable
@@ -86,6 +86,8 @@ def _column(
             yield Finding("fail", "types", error.message, error.hint)
             return
     remedy = _change(table, column, declared, key, choices)
+    if remedy is not None and not table.finds_by_all(key):
+        remedy = f"{remedy}\n{REFILL_STORED}"
     less = _less(natural(declared), parse_type(column.type).bare)
     if less:
         yield Finding("warn", "types", f"{column.name} {column.type} holds less than the source: {less}", remedy)

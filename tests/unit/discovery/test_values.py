@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ch_sink.discovery.value_findings import refuted_comments, value_findings
+from ch_sink.errors import REFILL_STORED
 from ch_sink.table.checks import Finding
 from ch_sink.table.fits import type_findings
 from ch_sink.types import converter
@@ -43,14 +44,14 @@ def b64(*raw: int) -> str:
     ],
 )
 def test_the_setting_is_named_with_the_value_to_write(column: str, values: list[Any], setting: str) -> None:
-    assert said(Column("x", column), values) == [("fail", setting)]
+    assert said(Column("x", column), values) == [("fail", f"{setting}\n{REFILL_STORED}")]
     key, value = setting.split(": ")
     assert said(Column("x", column), values, ValuePolicy(**{key: value})) == []  # type: ignore[arg-type]
 
 
 def test_a_setting_that_is_wrong_is_named_back() -> None:
     assert said(Column("x", "Decimal(10, 2)"), [b64(1, 244)], ValuePolicy(decimal_handling="string")) == [
-        ("fail", "decimal_handling: precise")
+        ("fail", f"decimal_handling: precise\n{REFILL_STORED}")
     ]
 
 
@@ -59,9 +60,10 @@ def test_hexadecimal_text_of_a_binary_column(handling: str) -> None:
     policy = ValuePolicy(binary_handling=handling)  # type: ignore[arg-type]
     column = Column("x", "String", comment="debezium: bytes")
     texts = ["deadbeef" * 4, "00ff"]
-    assert said(column, texts, policy) == [("fail", "binary_handling: hex")]
+    assert said(column, texts, policy) == [("fail", f"binary_handling: hex\n{REFILL_STORED}")]
     assert said(column, texts, ValuePolicy(binary_handling="hex")) == []
-    assert said(column, ["3q2+7w=="] * 4, ValuePolicy(binary_handling="hex")) == [("fail", "binary_handling: base64")]
+    wrong = said(column, ["3q2+7w=="] * 4, ValuePolicy(binary_handling="hex"))
+    assert wrong == [("fail", f"binary_handling: base64\n{REFILL_STORED}")]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +87,8 @@ def test_columns_of_different_units_get_comments_and_no_setting() -> None:
     columns = [Column("a", "DateTime64(6, 'UTC')"), Column("b", "DateTime64(3, 'UTC')")]
     found = findings(columns, {"a": [NOON * 1000], "b": [NOON * 10**6]})
     assert [f.remedy for f in found] == [
-        "ALTER TABLE `d`.`t` COMMENT COLUMN `a` 'debezium: int64 io.debezium.time.Timestamp';",
-        "ALTER TABLE `d`.`t` COMMENT COLUMN `b` 'debezium: int64 io.debezium.time.MicroTimestamp';",
+        f"ALTER TABLE `d`.`t` COMMENT COLUMN `a` 'debezium: int64 io.debezium.time.Timestamp';\n{REFILL_STORED}",
+        f"ALTER TABLE `d`.`t` COMMENT COLUMN `b` 'debezium: int64 io.debezium.time.MicroTimestamp';\n{REFILL_STORED}",
     ]
 
 

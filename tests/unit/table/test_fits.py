@@ -3,6 +3,7 @@
 import pytest
 
 from ch_sink.discovery.sample import sample_schema
+from ch_sink.errors import REFILL_STORED
 from ch_sink.table.checks import Finding
 from ch_sink.table.fits import type_findings
 from ch_sink.types.column import Column, TypeChoices, ValuePolicy
@@ -97,10 +98,10 @@ def test_nulls_that_a_column_cannot_hold_are_told_of() -> None:
     found = findings("String", SourceType("string"))
     assert [f.level for f in found] == ["warn", "ok"]
     assert "default" in found[0].detail
-    assert found[0].remedy == "ALTER TABLE `d`.`t` MODIFY COLUMN `x` Nullable(String);"
+    assert found[0].remedy == f"ALTER TABLE `d`.`t` MODIFY COLUMN `x` Nullable(String);\n{REFILL_STORED}"
     found = findings("Array(String)", SourceType("array", items=SourceType("string")))
     assert ["a null in it" in found[0].detail, "an empty one" in found[1].detail] == [True, True]
-    assert found[0].remedy == "ALTER TABLE `d`.`t` MODIFY COLUMN `x` Array(Nullable(String));"
+    assert found[0].remedy == f"ALTER TABLE `d`.`t` MODIFY COLUMN `x` Array(Nullable(String));\n{REFILL_STORED}"
     assert "arrays: empty_for_null" in (found[1].remedy or ""), "the server makes no tuple of a list"
     assert [f.level for f in findings("LowCardinality(Nullable(String))", SourceType("string"))] == ["ok"]
 
