@@ -151,7 +151,8 @@ _HINTS = {
     191: _LIMIT,
     307: _LIMIT,
     396: _LIMIT,
-    16: "The table has lost the column while the stream was open: `ch_sink resume CONFIG` goes on without it.",
+    16: "The table has lost the column while the stream was open. If the source has dropped it, too: `ch_sink resume "
+    "CONFIG`. Else name it in columns.exclude and resume, or get it back filled: `ch_sink resync CONFIG --apply`.",
     60: "Create the table with `ch_sink init CONFIG --apply`, or correct clickhouse.database and clickhouse.table.",
     81: "Create the database with `ch_sink init CONFIG --apply`, or correct clickhouse.database.",
     392: "The cluster has no Keeper, which ON CLUSTER needs: run the statement on each server without ON CLUSTER, and "

@@ -120,7 +120,7 @@ _MANY = "SELECT id FROM {0} WHERE id IN (SELECT id + 1 FROM {0})"
     ("sql", "settings", "step"),
     [
         ("INSERT INTO {0} VALUES (0)", {}, "Drop the constraint"),
-        ("INSERT INTO {0} (gone) VALUES (0)", {}, "`ch_sink resume CONFIG` goes on without it"),
+        ("INSERT INTO {0} (gone) VALUES (0)", {}, "name it in columns.exclude and resume"),
         (_MANY, {"max_rows_to_read": 1}, "Raise the limit"),
         (_MANY, {"max_rows_in_set": 1}, "Raise the limit"),
     ],
