@@ -146,13 +146,17 @@ class Retry:
 
 
 _LIMIT = "Raise the limit in the user's profile, or give ch_sink its own user: a partial answer would be wrong."
+_COLUMN_GONE = (
+    "If the table has lost the column while the stream was open, and the source, too: `ch_sink resume CONFIG`. If the "
+    "source still has it, name it in columns.exclude and resume, or get it back filled: `ch_sink resync CONFIG --apply`."
+)
 _HINTS = {
     158: _LIMIT,
     191: _LIMIT,
     307: _LIMIT,
     396: _LIMIT,
-    16: "The table has lost the column while the stream was open. If the source has dropped it, too: `ch_sink resume "
-    "CONFIG`. Else name it in columns.exclude and resume, or get it back filled: `ch_sink resync CONFIG --apply`.",
+    16: _COLUMN_GONE,
+    47: _COLUMN_GONE,
     60: "Create the table with `ch_sink init CONFIG --apply`, or correct clickhouse.database and clickhouse.table.",
     81: "Create the database with `ch_sink init CONFIG --apply`, or correct clickhouse.database.",
     392: "The cluster has no Keeper, which ON CLUSTER needs: run the statement on each server without ON CLUSTER, and "

@@ -121,6 +121,7 @@ _MANY = "SELECT id FROM {0} WHERE id IN (SELECT id + 1 FROM {0})"
     [
         ("INSERT INTO {0} VALUES (0)", {}, "Drop the constraint"),
         ("INSERT INTO {0} (gone) VALUES (0)", {}, "name it in columns.exclude and resume"),
+        ("SELECT gone FROM {0}", {}, "name it in columns.exclude and resume"),
         (_MANY, {"max_rows_to_read": 1}, "Raise the limit"),
         (_MANY, {"max_rows_in_set": 1}, "Raise the limit"),
     ],
