@@ -148,7 +148,7 @@ class Retry:
 _LIMIT = "Raise the limit in the user's profile, or give ch_sink its own user: a partial answer would be wrong."
 _COLUMN_GONE = (
     "If the table has lost the column while the stream was open, and the source, too: `ch_sink resume CONFIG`. If the "
-    "source still has it, name it in columns.exclude and resume, or get it back filled: `ch_sink resync CONFIG --apply`."
+    "source has it, name it in columns.exclude and resume, or get it back filled: `ch_sink resync CONFIG --apply`."
 )
 _HINTS = {
     158: _LIMIT,
