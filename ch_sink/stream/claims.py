@@ -223,7 +223,7 @@ def expect_same_terms(
     if totals:
         # Kafka keys have the columns of key_columns, whether or not that is set.
         leave = {KEY_COLUMNS} if not has_rows or any(profile.key_source for profile in profiles) else set()
-        stored.expect_same_readings(dict(terms.readings), leave)
+        stored.expect_same_readings(dict(terms.readings), leave, has_rows=has_rows)
     if has_rows:
         stored.expect_same_types(dict(terms.types))
     changed = (changed & deciding) | of_documents
@@ -265,8 +265,11 @@ class _Stored:
     by_all: bool
     """Whether these are all columns."""
 
-    def expect_same_readings(self, before: Mapping[str, str], leave: Set[str]) -> None:
+    def expect_same_readings(self, before: Mapping[str, str], leave: Set[str], *, has_rows: bool) -> None:
         """Raises StreamFailed if values of deciding columns would be read as others now.
+
+        So it does for those of any column of which the events alone do not say how to read it: rows stored before would
+        differ from the source, or the topic, read again under one setting, from the table.
 
         ``leave``: settings that may change.
         """
@@ -275,17 +278,21 @@ class _Stored:
             kinds = _READ_BY.get(name)
             if kinds is None and name not in (IGNORED, KEY_COLUMNS) and not self.by_all:
                 continue  # stored rows are found by their keys, which are never clamped
-            found = [c for c in self.table.source_columns if c.name in self.deciding]
-            concerned = [c.name for c in found if kinds is None or parse_type(c.type).bare.name in kinds]
+            read = kinds is not None and has_rows
+            found = [c for c in self.table.source_columns if c.name in self.deciding or (read and c.stated is None)]
+            concerned = [c for c in found if kinds is None or any(map(parse_type(c.type).holds, kinds))]
             if concerned:
-                why = f"{concerned[0]!r} may be read as another value"
+                placed = next((c for c in concerned if c.name in self.deciding), None)
+                why = f"{(placed or concerned[0]).name!r} may be read as another value"
                 if name == KEY_COLUMNS:
                     why = "other columns identify a row"
+                missed = "later changes would not find these rows" if placed else "these rows would stay as they are"
                 raise StreamFailed(
                     f"stream {self.stream!r} has stored rows of {self.table.qualified} under {name}: "
                     f"{before.get(name, 'its default')}, and it is {now.get(name, 'its default')} now: "
-                    f"{why}, and later changes would not find these rows",
-                    hint=f"Take the change of `{name}` back, or {self.fill}.",
+                    f"{why}, and {missed}",
+                    hint=f"Take the change of `{name}` back, or {self.fill}."
+                    + (" Use --against source if the topic holds values of both kinds." if kinds is not None else ""),
                 )
 
     def expect_same_types(self, before: Mapping[str, str]) -> None:
