@@ -213,7 +213,27 @@ def execute(client: Client, statements: Sequence[str], of: TargetTable | None = 
             late = error.code == _TIMEOUT and " ON CLUSTER " in statement
             if error.code != _UNFINISHED and not late:
                 raise
+            if why := _failed_mutation(client, statement):
+                error.hint = (
+                    "Stored values do not fit, so the table cannot be read: stop the mutation (KILL MUTATION) and give "
+                    f"the column its former type. The server says: {why}"
+                )
+                raise
             log.warning("a replica that is down has not done it yet and will when it is back: %s", error)
+
+
+def _failed_mutation(client: Client, statement: str) -> str:
+    """Why the mutation of an ALTER fails; empty if it is not at fault."""
+    try:
+        found = client.rows(
+            "SELECT database, table, latest_fail_reason AS why FROM system.mutations "
+            "WHERE NOT is_done AND latest_fail_reason != ''",
+            doing="look for mutations that fail",
+        )
+    except ClickHouseError:  # the user may not
+        return ""
+    named = ((f"ALTER TABLE {quote(str(r['database']))}.{quote(str(r['table']))} ", str(r["why"])) for r in found)
+    return next((why for begin, why in named if statement.startswith(begin)), "")
 
 
 def server_facts(client: Client, table: TargetTable | None = None) -> ServerFacts:

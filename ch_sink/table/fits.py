@@ -9,7 +9,7 @@ from ch_sink.table.evolve import alter, refilled
 from ch_sink.table.model import TargetTable
 from ch_sink.types import clickhouse_type, converter, expect_key, ignores_comment
 from ch_sink.types.arrow import INTEGERS, integer_bounds
-from ch_sink.types.chtype import ChType, parse_type
+from ch_sink.types.chtype import WHOLE_RANGE, ChType, parse_type
 from ch_sink.types.column import Column, TypeChoices, ValuePolicy, held, natural, unit
 from ch_sink.types.connect import SourceType
 from ch_sink.types.sql import literal, quote
@@ -141,6 +141,7 @@ def _change(
     """SQL that gives the column the type that ``init`` chooses, or why there is none."""
     if declared is None:
         return None
+    column_type = parse_type(column.type).bare
     if _never_null(column):
         declared = replace(declared, optional=False)  # the server makes no tuple of a list
     chosen = clickhouse_type(declared, choices, key=column.name in key, column=column.name)
@@ -149,6 +150,9 @@ def _change(
     if column.name in key or column.name in table.place_columns:
         by = "recreate the table with it" if column.stated is None else "`ch_sink resync CONFIG --apply`"
         return f"It is part of the table's order or partition: to get {column.name} {chosen}, {by}."
+    wanted = parse_type(chosen).bare
+    if wanted.name == column_type.name == "DateTime64" and wanted.precision > max(WHOLE_RANGE, column_type.precision):
+        return f"Recreate the table with {column.name} {chosen}: no ALTER is safe, as it holds 1677 to 2262 only."
     altered = [f"{text};" for text in alter(table, [f"MODIFY COLUMN {quote(column.name)} {chosen}"])]
     return "\n".join((*altered, *refilled(table, key)))
 

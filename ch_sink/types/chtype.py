@@ -194,6 +194,10 @@ def _utc(found: re.Match[str]) -> str:
     return "DateTime('UTC')" if found[0].startswith("DateTime") else found[0]
 
 
+WHOLE_RANGE = 7
+"""Digits of a second up to which a DateTime64 holds every year; more hold fewer years, so they make no wider type."""
+
+
 def widened(old: str, new: str, *, may_be_nullable: bool = True) -> str | None:
     """The type that holds every value of ``old`` and of ``new``, where it differs from ``old`` and is of its family.
 
@@ -241,7 +245,7 @@ def _wider(old: ChType, new: ChType) -> str | None:
         if (whole + scale, scale) == (old.precision, old.scale) or whole + scale > 76:
             return None
         return f"Decimal({whole + scale}, {scale})"
-    if old.name == new.name == "DateTime64" and new.precision > old.precision:
+    if old.name == new.name == "DateTime64" and old.precision < new.precision <= WHOLE_RANGE:
         zone = f", '{old.timezone}'" if old.timezone else ""
         return f"DateTime64({new.precision}{zone})"
     return None

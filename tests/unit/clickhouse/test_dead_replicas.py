@@ -149,7 +149,8 @@ def test_a_statement_that_a_dead_replica_lacks_is_reported_and_gone_on_with(
     servers = Servers("a", answer)
     with caplog.at_level(logging.WARNING, "ch_sink"):
         execute(servers.client(), [statement, "SELECT 2"])
-    assert [one.sql for one in servers.requests] == [statement, "SELECT 2"]
+    run = [one.sql for one in servers.requests if "system.mutations" not in one.sql]  # none fails
+    assert run == [statement, "SELECT 2"]
     assert "replica two is inactive" in caplog.text
     assert servers.requests[0].settings["replication_wait_for_inactive_replica_timeout"] <= 10
     assert servers.requests[0].settings["distributed_ddl_task_timeout"] <= 60

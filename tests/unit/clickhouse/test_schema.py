@@ -100,3 +100,13 @@ def test_column_types_are_read_from_the_table_that_is_configured(client: Client,
     kept = detect(client, database, "t", policy_of(notes="notes"))
     assert [c.note for c in kept.columns if c.name == "d"] == ["io.debezium.time.Date"]
     assert [c.note for c in detect(client, database, "t", policy_of()).columns if c.name == "d"] == [""]
+
+
+def test_an_alter_whose_mutation_fails_is_an_error(client: Client, database: str) -> None:
+    """It has the code of one that a replica has not done yet, and the table cannot be read from then on."""
+    client.command(f"CREATE TABLE {database}.t (x DateTime64(3, 'UTC')) ENGINE = MergeTree ORDER BY tuple()")
+    client.command(f"INSERT INTO {database}.t VALUES ('9999-12-31 00:00:00')")
+    with pytest.raises(ClickHouseError) as refused:
+        execute(client, [f"ALTER TABLE `{database}`.`t` MODIFY COLUMN x DateTime64(9, 'UTC')"])
+    assert "KILL MUTATION" in (refused.value.hint or "")
+    client.command(f"KILL MUTATION WHERE database = '{database}' SYNC")

@@ -94,6 +94,14 @@ def test_columns_that_hold_less_are_told_of() -> None:
         assert "MODIFY COLUMN" in (found[0].remedy or "")
 
 
+def test_no_alter_shortens_the_range_of_a_time() -> None:
+    """DateTime64(9) holds 1677 to 2262 only, and a table in which another value is stored cannot be read then."""
+    found = findings("DateTime64(3, 'UTC')", required("int64", T + "NanoTimestamp"))
+    assert "cut off" in found[0].detail
+    assert "ALTER TABLE" not in (found[0].remedy or "")
+    assert "Recreate the table" in (found[0].remedy or "")
+
+
 def test_nulls_that_a_column_cannot_hold_are_told_of() -> None:
     found = findings("String", SourceType("string"))
     assert [f.level for f in found] == ["warn", "ok"]
