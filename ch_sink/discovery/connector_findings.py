@@ -87,7 +87,25 @@ def obstacle(
             "rows have the event's id as key. If the messages are whole rows and the newest one of each key is what "
             "you want, set events: flattened and key_columns.",
         )
+    if policy.events.form != "flattened" and _are_cloud_events(parts, registry):
+        return Obstacle(
+            "CloudEvents",
+            f"topic {topic} holds CloudEvents: rows are inside their data, and a table of them would hold the envelope",
+            "Let the connector write its events with the JsonConverter or the AvroConverter.",
+        )
     return None
+
+
+def _are_cloud_events(parts: Sequence[Records], registry: SchemaRegistry | None) -> bool:
+    """Whether every value is one of Debezium's CloudEventsConverter."""
+    seen = 0
+    for _, value, _ in _records(parts):
+        for _, payload in framed_payloads([value], registry) if value is not None else ():
+            found = next(decoded([payload], dict[str, msgspec.Raw]), {})
+            if "specversion" not in found or not any(name.startswith("iodebezium") for name in found):
+                return False
+            seen += 1
+    return seen > 0
 
 
 def _refusal_of_cells(

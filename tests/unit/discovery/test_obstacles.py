@@ -102,6 +102,13 @@ def test_rows_with_a_header_of_that_name_are_no_outbox() -> None:
     assert seen([(b'{"id":1}', {"id": 1, "v": "a"}, [("id", EVENT.encode())])]).obstacle is None
 
 
+def test_cloud_events_are_refused() -> None:
+    event = {"id": "name:s;pos:7", "specversion": "1.0", "type": "io.debezium.mysql.datachangeevent", "data": "{}"}
+    error = refused(seen([(b'{"id":1}', event | {"iodebeziumop": "c"}, None)]))
+    assert "CloudEvents" in error.message
+    assert seen([(b'{"id":1}', event, None)]).obstacle is None, "a table may have such columns"
+
+
 def test_cells_of_cassandra_are_refused_by_init_and_run() -> None:
     cell = {"value": 1, "deletion_ts": None, "set": True}
     event = {"before": None, "after": {"id": cell}, "source": {"connector": "cassandra"}, "op": "i"}
