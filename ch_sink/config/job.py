@@ -112,6 +112,11 @@ class Job:
                 f"{self.name} describes a stream for each topic of {self.topics.text}",
                 hint="A single stream is wanted here: name it with kafka.topic.",
             )
+        if self.usual.split and not self.usual.source_table:
+            raise ConfigError(
+                f"{self.name} has split: true, a stream for each table of a topic, and kafka.topic, which is one",
+                hint="Name the topic in kafka.topics, or the table in source_table.",
+            )
         return self.variant(self.usual.kafka.topic).bind(self.usual.kafka.topic)
 
 

@@ -197,6 +197,15 @@ def test_a_topic_with_a_long_name_is_split_only_where_the_file_says_so(write):
     ]
 
 
+def test_a_single_topic_is_not_split(write):
+    """Rows of two tables with one key would be one row."""
+    one = JOB.replace("topics: shop", "topic: shop") + "split: true\n"
+    with pytest.raises(ConfigError, match=r"kafka\.topic, which is one") as refused:
+        load_job(write(one), (), {}).only()
+    assert "Name the topic in kafka.topics" in (refused.value.hint or "")
+    assert load_job(write(one + "source_table: p.orders\n"), (), {}).only().source_table == "p.orders"
+
+
 def test_a_name_that_nothing_shows_is_refused_for_that_topic_alone(write):
     text = JOB.replace(r"shop\.public\..*", "'.*'")
     found = expanded(write(text), topics=("flat", "a.b.c"), look=lambda *_: {SourceTable()})
