@@ -1,6 +1,7 @@
 """Topics that carry the events of several tables: which table an event is of, and the records of one of them."""
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -8,8 +9,9 @@ import msgspec
 from ch_sink.decode.avro.events import as_json
 from ch_sink.decode.event_form import Form, Forms
 from ch_sink.decode.framing import Envelopes
+from ch_sink.decode.json.flat_layout import header_value
 from ch_sink.decode.parts import of_record, unless_bad
-from ch_sink.errors import StreamFailed
+from ch_sink.errors import DecodeError, StreamFailed
 from ch_sink.model.change import Headers, Records
 from ch_sink.model.policy import EventPolicy
 from ch_sink.model.values import SourceTable
@@ -72,8 +74,9 @@ class SourceTables:
     def _in_headers(self, headers: Headers) -> SourceTable | None:
         stated: dict[str, str] = {}
         for name, raw in headers:
-            if raw is not None and name in self._headers:  # in quotes if a JSON converter wrote it
-                stated.setdefault(self._headers[name], raw.decode(errors="replace").strip('"'))
+            if raw is not None and name in self._headers:
+                with suppress(DecodeError):
+                    stated.setdefault(self._headers[name], header_value(name, raw, str))
         return SourceTable(*(stated.get(part, "") for part in _PARTS)) if stated.get("table") else None
 
 

@@ -232,10 +232,11 @@ class HeaderFields:
 
         Headers are plain texts (Connect's ``SimpleHeaderConverter``) or JSON, with or without schema.
         """
-        return {role: _value(role, raw, types[role]) for role, raw in texts.items() if role in types}
+        return {role: header_value(role, raw, types[role]) for role, raw in texts.items() if role in types}
 
 
-def _value(role: str, raw: bytes, wire: Any) -> Any:
+def header_value(role: str, raw: bytes, wire: Any) -> Any:
+    """A header as `HeaderFields.values` reads it. Raises DecodeError."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:

@@ -66,6 +66,8 @@ def test_a_row_states_its_table_by_other_prefixes_and_by_headers():
     other = EventPolicy(fields_prefix="cdc_", headers_prefix="h_")
     assert SourceTables(None, other).of(b'{"id": 1, "cdc_table": "t", "__table": "u"}') == SourceTable("", "", "t")
     assert SourceTables(None, other).of(b'{"id": 1}', [("h_source_table", b'"t"')]) == SourceTable("", "", "t")
+    in_schema = b'{"schema":{"type":"string","optional":false},"payload":"t"}'
+    assert SourceTables().of(b'{"id": 1}', [("__table", in_schema)]) == SourceTable("", "", "t")
     assert SourceTables().of(None, [("__db", b"d"), ("__table", b"t")]) == SourceTable("d", "", "t")
     assert SourceTables().of(b'{"id": 1, "__table": "t"}', [("__table", b"u")]) == SourceTable("", "", "t")
 
