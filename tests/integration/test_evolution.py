@@ -338,7 +338,7 @@ def test_a_distributed_table_is_altered_with_its_local_table_or_the_statements_a
     feed = Feed(node, over, detect(node, over, "ac", POLICY), stream, topic_of(stream, "ac"), POLICY)
     with pytest.raises(ClickHouseError) as refused:
         feed.run()
-    statements = str(refused.value.hint).partition(": ")[2].split("; ")
+    statements = f"ALTER{str(refused.value.hint).partition(': ALTER')[2]}".split("; ")
     assert f"ALTER TABLE `{over}`.`local` ON CLUSTER `one` ADD COLUMN" in statements[0]
     assert statements[1].startswith(f"ALTER TABLE `{over}`.`ac` ADD COLUMN")
     for statement in statements:
