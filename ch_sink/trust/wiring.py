@@ -174,6 +174,8 @@ def _named(config: Config, kind: str, database: str, tables: Tables) -> tuple[st
             "source tables, each with a stream",
             hint='Leave source.table out, or make it a template such as "public.{table}".',
         )
+    if kind == "sqlserver" and database:
+        _expect_database(config, database, tables)
     if stated or not carried or f".{from_topic}".endswith(f".{carried}"):
         return (not stated and _renamed(config.kafka.topic, tables)) or _cut(
             stated or from_topic, first=kind == "mongodb"
@@ -186,15 +188,22 @@ def _named(config: Config, kind: str, database: str, tables: Tables) -> tuple[st
             f"source table {carried} of topic {config.kafka.topic} is named without its schema",
             hint=f'Set source.table with its schema, such as "public.{name}".',
         )
-    if kind == "sqlserver" and carried.count(".") == 2 and not carried.casefold().startswith(f"{database}.".casefold()):
-        raise ConfigError(
-            f"source.url names database {database}, and stream {config.stream_name!r} carries {carried}",
-            hint="Give the streams of each database a file of their own, with its name in source.url.",
-        )
     inside = carried.removeprefix(f"{database}.")
     if inside != carried and "." in inside:
         return _cut(inside, first=True)
     return _cut(".".join(carried.split(".")[-2:]), first=False)
+
+
+def _expect_database(config: Config, database: str, tables: Tables) -> None:
+    """Raises ConfigError for a stream of another database: SQL Server's connector reads several."""
+    carried = config.source_table
+    names = [carried] if carried.count(".") == 2 else [one.name for one in tables() if one.database and one.schema]
+    others = [name for name in names if not name.casefold().startswith(f"{database}.".casefold())]
+    if others:
+        raise ConfigError(
+            f"source.url names database {database}, and stream {config.stream_name!r} carries {others[0]}",
+            hint="Give the streams of each database a file of their own, with its name in source.url.",
+        )
 
 
 def _renamed(topic: str, tables: Tables) -> tuple[str, str] | None:

@@ -172,7 +172,7 @@ def test_what_is_wrong_with_the_source_is_said(shop: SqlServerStand) -> None:
     for setting, said in (
         ("source.table=dbo.nowhere", "it does not exist, or the user may not see it"),
         ("source.table=dbo.other", "has no column that gives the key column 'id'"),
-        ("source.url=sqlserver://127.0.0.1:1/shop", "refuses the login: Unable to connect"),
+        ("source.url=sqlserver://127.0.0.1:1/testDB", "refuses the login: Unable to connect"),
         ("source.url=sqlserver://127.0.0.1", "names no database"),
     ):
         done = inside("verify", shop.config, "--set", setting)
@@ -204,6 +204,7 @@ def test_drawn_histories_equal_their_source(sqlserver_stand: SqlServerStand, see
         f"CREATE TABLE {sqlserver_stand.name}.drawn ({history.layout.columns_sql}, _version UInt128, "
         f"_is_deleted UInt8) ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY ({', '.join(shape.key)})"
     )
+    sqlserver_stand.read = "src"
     sqlserver_stand.stream("drawn", [(r.key, r.value, r.headers) for r in history.records[0]])
     code, report = sqlserver_stand.verify()
     assert rows

@@ -270,6 +270,8 @@ class SqlServerStand:
     server: TdsServer
     config: Path = field(init=False)
     topic: str = ""
+    read: str = "testDB"
+    """The database that the events are of."""
 
     def prepare(self, table: str, events: Sequence[Sent] = ()) -> None:
         """The topic, the file and what `init` makes; nothing is read yet."""
@@ -284,7 +286,7 @@ class SqlServerStand:
         self.config = config_file(
             self.folder, self.kafka, self.clickhouse, topic, table, self.name,
             source={
-                "url": f"sqlserver://debezium@127.0.0.1:{self.server.port}/shop",
+                "url": f"sqlserver://debezium@127.0.0.1:{self.server.port}/{self.read}",
                 "password_file": str(self.folder / "password"),
             },
         )  # fmt: skip

@@ -161,6 +161,14 @@ def test_a_stream_of_another_database_of_the_server_is_refused(tmp_path: Path) -
     assert split_address(tmp_path, names, "sqlserver://h/DB2") == ("dbo", "orders")
 
 
+def test_a_topic_of_a_table_of_another_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(FILE.format(url="sqlserver://h/shop1", topic="srv.shop2.dbo.orders", more=""))
+    with pytest.raises(ConfigError, match=r"names database shop1, and stream .* carries shop2\.dbo\.orders"):
+        source_address(load(path, environ={}), lambda: [SourceTable("shop2", "dbo", "orders")])
+    assert source_address(load(path, environ={}), lambda: [SourceTable("SHOP1", "dbo", "orders")]).table == "orders"
+
+
 def test_a_schema_that_no_event_states_is_not_guessed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="source table orders of topic shop_all is named without its schema"):
         split_address(tmp_path, SourceTable("", "", "orders"))
