@@ -84,10 +84,10 @@ def snapshot_columns(
     wanted = [column for column in columns if column.name not in added]
     if isinstance(reader, DocumentReader):
         return [_masked(column, chosen) for column in _document_columns(table, wanted, policy)]
-    own = {new: old for old, new in chosen.rename}
+    named = _source_names(wanted, chosen, there)
     found = []
     for column in wanted:
-        name = own.get(column.name, column.name)
+        name = named[column.name]
         filled = unmasked(column) if column.name in masks else column
         stated = schema.field(column.name) if schema is not None and not schema.inferred else None
         if name not in there:
@@ -102,7 +102,7 @@ def snapshot_columns(
         if prepared is not None:
             found.append(_masked(replace(prepared, table=column), chosen))
     lacking = [name for name in key if name not in {*added, *(c.table.name for c in found)}]
-    if lacking and (read_as := there.get(own.get(lacking[0], lacking[0]))) is not None:
+    if lacking and (read_as := there.get(named.get(lacking[0], lacking[0]))) is not None:
         raise StreamFailed(
             f"the key column {lacking[0]!r} of {table.qualified} ({read_as} in the source) cannot be read as "
             "the connector sends it",
@@ -114,6 +114,14 @@ def snapshot_columns(
             hint="Check source.table, and what the user may read of it; it sees the columns " + ", ".join(there) + ".",
         )
     return found
+
+
+def _source_names(columns: Sequence[Column], chosen: ColumnPolicy, there: Iterable[str]) -> dict[str, str]:
+    """Column of the table → column of the source, whose name the connector may have adjusted for Avro."""
+    own = {new: old for old, new in chosen.rename}
+    named = {column.name: own.get(column.name, column.name) for column in columns}
+    adjusted = columns_of(named.values(), there)
+    return {name: adjusted[of] for name, of in named.items()}
 
 
 def lacking_columns(table: TargetTable, policy: Policy, reader: SourceReader) -> tuple[str, ...]:
@@ -136,7 +144,7 @@ def lacking_columns(table: TargetTable, policy: Policy, reader: SourceReader) ->
 
 
 def _masked(column: SnapshotColumn, chosen: ColumnPolicy) -> SnapshotColumn:
-    how = dict(chosen.mask).get(column.source)
+    how = {chosen.target(name): how for name, how in chosen.mask}.get(column.table.name)
     if how is None:
         return column
 
@@ -309,8 +317,8 @@ def every_column(
         return found  # a field that no document has is not a mistake
     lacking = [c.name for c in wanted if c.name not in {f.table.name for f in found}]
     there = reader.columns()
-    own = {new: old for old, new in chosen.rename}
-    absent = [name for name in lacking if own.get(name, name) not in there]
+    named = _source_names(wanted, chosen, there)
+    absent = [name for name in lacking if named[name] not in there]
     stated = {f.name for f in schema.fields} if schema is not None else {c.name for c in wanted}
     if unknown := [name for name in absent if name in stated]:
         raise SourceError(
@@ -320,7 +328,7 @@ def every_column(
         )
     if unread := [name for name in lacking if name not in absent]:
         raise StreamFailed(
-            f"{table.qualified}: column {unread[0]!r} ({there[own.get(unread[0], unread[0])]} in the source) cannot be "
+            f"{table.qualified}: column {unread[0]!r} ({there[named[unread[0]]]} in the source) cannot be "
             "read as the connector sends it",
             hint="Use the topic as the source (--against topic), or let the connector take a new snapshot.",
         )
@@ -329,7 +337,7 @@ def every_column(
     filled = {*added, *(c.name for c in columns), *table.system_columns}
     if kept := [c.name for c in table.columns if c.insertable and c.name not in filled]:
         say(f"{', '.join(kept)}: not filled by the stream, left to the default")
-    stored = {own.get(c.name, c.name) for c in columns}
+    stored = {*named.values()}
     if others := [name for name in there if name not in stored and name not in chosen.exclude]:
         say(f"{', '.join(others)}: not in {table.qualified}, left out")
     return found

@@ -65,7 +65,8 @@ class FinalRows:
         return {self.names.get(c["name"], c["name"]): str(c["type"]) for c in self.truth.columns}
 
     def rows(self, names: Sequence[str], size: int) -> Iterator[list[tuple[Value, ...]]]:
-        at = [self.truth.names.index(name) for name in names]
+        known = {new: old for old, new in self.names.items()}
+        at = [self.truth.names.index(known.get(name, name)) for name in names]
         rows = [tuple(row[i] for i in at) for row in self.truth.rows]
         yield rows[: len(rows) // 2]
         if self.breaks:
@@ -417,17 +418,21 @@ def test_a_table_that_would_lose_rows_is_refused(client: Client, database: str) 
         resynced(it.refill, apply=True)
 
 
-def test_columns_are_named_masked_and_added_as_the_stream_does_it(client: Client, database: str) -> None:
+@pytest.mark.parametrize(("owner", "sent"), [("owner", "owner"), ("the owner", "the_owner")], ids=["as it is", "Avro"])
+def test_columns_are_named_masked_and_added_as_the_stream_does_it(
+    client: Client, database: str, owner: str, sent: str
+) -> None:
+    """``sent``: the column's name in events, which the connector may adjust for Avro."""
     client.command(
         f"CREATE TABLE {database}.people (id Int64, k Int64, tenant String, holder Nullable(String), "
         "n Nullable(Int32), _version UInt128, _is_deleted UInt8) "
         "ENGINE = ReplacingMergeTree(_version, _is_deleted) ORDER BY (id, k)"
     )
-    chosen = ColumnPolicy(rename=(("owner", "holder"),), mask=(("owner", "sha256"),), add=(("tenant", "'eu'"),))
+    chosen = ColumnPolicy(rename=((sent, "holder"),), mask=((sent, "sha256"),), add=(("tenant", "'eu'"),))
     policy = Policy(columns=chosen)
     table = detect(client, database, "people", policy)
     truth = read_truth("mariadb-busy")["acct"]
-    source = FinalRows(truth)
+    source = FinalRows(truth, names={"owner": owner})
     made = every_column(table, table.source_columns, ("id", "k"), None, policy, source)
     assert load(client, table, made, source, 5) == len(truth.rows)
     at = [truth.names.index(name) for name in ("id", "k", "owner", "n")]
