@@ -112,6 +112,8 @@ def topic_findings(seen: Sampled, config: Config) -> Iterator[Finding]:
         yield flattened_finding(seen.flattened, config)
     if seen.connector and refusal(seen.connector) is None:
         yield source_finding(seen.connector)
+    for said in seen.misnamed:
+        yield Finding("warn", "columns", said, "Write the name as events have it, or take it out.")
     yield from change_findings(seen.marks)
 
 

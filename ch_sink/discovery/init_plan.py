@@ -80,7 +80,7 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     spec = table_spec(config)
     if spec.row_policy_roles and client is not None:
         _refuse_policies_before_final(client, spec)
-    notes: list[str] = []
+    notes = [*seen.misnamed]
     existing: TargetTable | None = None
     if client is not None and (seen.schema is not None or not seen.records):
         spec = replace(spec, types=replace(spec.types, nullable_tuple=has_nullable_tuple(client)))

@@ -1,7 +1,9 @@
 """Samples a topic: its row type, key and connector, and whatever prevents replicating it."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 from ch_sink.config import Config
 from ch_sink.decode.avro.columns import columns_of
@@ -26,6 +28,8 @@ from ch_sink.table.spec import chosen_schema
 from ch_sink.types.column import WIDE_YEARS, Years
 from ch_sink.types.connect import Field, RowSchema
 
+_PLAIN = re.compile(r"[\W_]+")
+"""Characters of names that do not count in a comparison: a connector may have adjusted them for Avro."""
 _HEAD, _TAIL = 500, 1_500
 """Offsets read per partition: from its start, and before its end."""
 
@@ -53,6 +57,8 @@ class Sampled:
     """Signs that the connector or the converter alters values."""
     recorded: tuple[str, ...] = ()
     """The key by which the stream has read the topic; empty if it is still to learn it."""
+    misnamed: tuple[str, ...] = ()
+    """Columns of the user's choice that no event has, each with the one that may be meant, in words."""
 
 
 def look_into(config: Config, topic: TopicState, years: Years = WIDE_YEARS, recorded: tuple[str, ...] = ()) -> Sampled:
@@ -146,7 +152,17 @@ def _chosen(seen: Sampled, policy: Policy) -> Sampled:
     except TableError as error:
         return replace(seen, obstacle=seen.obstacle or Obstacle("columns", error.message, error.hint or ""))
     literals = {chosen.target(name): values for name, values in seen.literals.items() if name not in hidden}
-    return replace(seen, schema=schema, literals=literals)
+    return replace(seen, schema=schema, literals=literals, misnamed=tuple(_misnamed(chosen, seen.schema)))
+
+
+def _misnamed(chosen: ColumnPolicy, schema: RowSchema) -> Iterator[str]:
+    """A topic need not have every column that a file of many topics names, so only what resembles one counts."""
+    there = {_PLAIN.sub("", f.name.casefold()): f.name for f in schema.fields}
+    for key, names in (("exclude", chosen.exclude), ("rename", dict(chosen.rename)), ("mask", dict(chosen.mask))):
+        for name in names:
+            near = get_close_matches(_PLAIN.sub("", name.casefold()), there, n=1, cutoff=0.8)
+            if near and schema.field(name) is None:
+                yield f"columns.{key} names {name}, which no sampled event has; they have {there[near[0]]}"
 
 
 _DOCUMENTS = Obstacle(
@@ -158,13 +174,15 @@ _DOCUMENTS = Obstacle(
 
 
 def schema_for(seen: Sampled, table: TargetTable) -> RowSchema | None:
-    """The row type with the names of the table's columns, which may hold characters that Avro does not allow."""
+    """The row type with the names of the table's columns, which may hold characters that Avro does not allow.
+
+    Records from before Avro may have them, too: of two fields that are one column, the later one counts.
+    """
     schema = seen.schema
     if schema is None or not seen.avro:
         return schema
-    names = columns_of([f.name for f in (*schema.fields, *schema.key)], [c.name for c in table.columns])
-    return replace(
-        schema,
-        fields=tuple(replace(f, name=names[f.name]) for f in schema.fields),
-        key=tuple(Field(names[f.name] if f.name else "", f.type) for f in schema.key),
-    )
+    there = [c.name for c in table.columns]
+    names = columns_of([f.name for f in (*schema.fields, *schema.key) if f.name not in there], there)
+    fields = {name: replace(f, name=name) for f in schema.fields for name in [names.get(f.name, f.name)]}
+    key = {name: Field(name, f.type) for f in schema.key for name in [names.get(f.name, f.name)]}
+    return replace(schema, fields=tuple(fields.values()), key=tuple(key.values()))
