@@ -183,6 +183,9 @@ def schema_for(seen: Sampled, table: TargetTable) -> RowSchema | None:
         return schema
     there = [c.name for c in table.columns]
     names = columns_of([f.name for f in (*schema.fields, *schema.key) if f.name not in there], there)
-    fields = {name: replace(f, name=name) for f in schema.fields for name in [names.get(f.name, f.name)]}
     key = {name: Field(name, f.type) for f in schema.key for name in [names.get(f.name, f.name)]}
+    fields = {name: replace(f, name=name) for f in schema.fields for name in [names.get(f.name, f.name)]}
+    for name in fields.keys() & key.keys():  # a field that some records have under another name looks optional
+        kind = replace(fields[name].type, optional=key[name].type.optional)
+        fields[name] = replace(fields[name], type=kind)
     return replace(schema, fields=tuple(fields.values()), key=tuple(key.values()))
