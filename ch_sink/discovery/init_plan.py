@@ -139,6 +139,13 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
 
 def unfilled_finding(config: Config, table: TargetTable, lacking: Mapping[str, str], *, alone: bool) -> Finding:
     """New columns, with their types, whose values in stored rows are not known. ``alone``: rows have no key."""
+    if lacking.keys() <= set(config.flattened.columns):
+        return Finding(
+            "fail",
+            "columns",
+            f"the table lacks {', '.join(lacking)} of flattened.columns, which stored rows would not have",
+            "`ch_sink resync CONFIG --against topic --apply` adds and fills them.",
+        )
     by_hand = "\n".join(f"{text};" for text in adding_by_hand(table, lacking))
     return Finding(
         "fail",
