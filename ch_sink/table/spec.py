@@ -1,6 +1,7 @@
 """Specification of a generated table: choices of ``init``, and the columns that follow from the source's row type."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
@@ -204,7 +205,8 @@ def added_type(text: str) -> SourceType:
     if token.kind is Kind.NUMBER:
         whole = not set(token.value) & set(".eExX")
         plain = replace(plain, kind="int64" if whole else "float64")
-        value = int(found) if whole else None if set(token.value) & set("xX") else float(found)
+        with suppress(ValueError):  # SQL writes numbers in more ways than Python reads
+            value = int(found) if whole else float(found)
     elif token.is_word("TRUE", "FALSE"):
         plain, value = replace(plain, kind="boolean"), token.is_word("TRUE")
     elif token.kind is Kind.STRING and found[:1] != "-":
@@ -220,7 +222,8 @@ def _masked(field: Field, columns: Sequence[str], chosen: ColumnPolicy) -> Field
         masked = chosen.masked(field.name, text)
         kind = replace(kind, default=masked, has_default=True, default_is=source.default_is)
     elif source.default is not None:
-        kind = replace(kind, default=0, has_default=True, default_is="unstated")  # 0 is no text: there is no DEFAULT
+        # A number, which does not become the DEFAULT of a column of text.
+        kind = replace(kind, default=0, has_default=True, default_is="unstated")
     # A column of masks is not made wide, whatever the values are.
     own = replace(source, parameters=tuple(p for p in source.parameters if p != WIDE))
     return Field(chosen.target(field.name), kind, own)

@@ -184,7 +184,7 @@ def test_a_table_without_a_key_gets_new_columns_of_known_values_only(engine: Cli
 
 
 def test_stored_rows_get_the_constants_that_the_file_adds(engine: ClickHouse) -> None:
-    """Unless rows of other topics, which have other ones, are in the table, or the constant is no literal."""
+    """Not if the table also holds rows of other topics, whose constants differ, or if the constant is not a literal."""
     engine.run("DROP TABLE IF EXISTS t.orders SYNC")
     engine.run(create_table(schema(), SPEC))
     engine.run("INSERT INTO t.orders (id, _version, _is_deleted) VALUES (1, 1, 0)")
@@ -193,8 +193,9 @@ def test_stored_rows_get_the_constants_that_the_file_adds(engine: ClickHouse) ->
     assert unfilled(detected(engine), wanted, SPEC) == {}
     settle(engine, wanted)
     assert engine.rows("SELECT s, n, f, b FROM t.orders") == [{"s": "it's", "n": -5, "f": 1.5, "b": True}]
-    day = ColumnPolicy(add=(("d", "toString(toDate(0))"),))
-    assert unfilled(detected(engine), chosen_schema(wanted, day), SPEC).keys() == {"d"}
+    for constant in ("toString(toDate(0))", "0b101", "- 5", "0x1F"):
+        unread = ColumnPolicy(add=(("d", constant),))
+        assert unfilled(detected(engine), chosen_schema(wanted, unread), SPEC).keys() == {"d"}
     shared = ColumnPolicy(add=(("d", "'x'"), ("of", "'orders'")), source=("of",))
     assert unfilled(detected(engine), chosen_schema(wanted, shared), SPEC).keys() == {"d", "of"}
 
