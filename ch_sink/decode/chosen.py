@@ -19,7 +19,7 @@ from ch_sink.model.policy import ColumnPolicy, Policy, TopicProfile, mask_functi
 from ch_sink.ports import History, SchemaRegistry
 from ch_sink.table.model import Family, TargetTable
 from ch_sink.types.arrow import arrow_type
-from ch_sink.types.chtype import parse_type
+from ch_sink.types.chtype import text_type
 from ch_sink.types.column import Column
 from ch_sink.types.sql import literal
 
@@ -210,25 +210,21 @@ def chosen_unknown(
 def _masked(column: UnknownColumn, chosen: ColumnPolicy) -> UnknownColumn:
     if column.clickhouse_type is None:
         return replace(column, comment="")
-    text = "Nullable(String)" if parse_type(column.clickhouse_type).nullable else "String"
+    kind = text_type(column.clickhouse_type)
     default = None if column.default_text is None else literal(chosen.masked(column.name, column.default_text))
     filled = column.filled and (default is not None or column.default is None)
-    return replace(column, clickhouse_type=text, comment="", default=default, filled=filled)
+    return replace(column, clickhouse_type=kind, comment="", default=default, filled=filled)
 
 
 def _taken(name: str, offset: int, table: TargetTable, added: dict[str, str]) -> StreamFailed:
-    by, renamed = (
-        ("columns.add fills", "")
-        if name in added
-        else (
-            "columns.rename fills",
-            "if the source has renamed that column itself, remove it from columns.rename; else ",
-        )
-    )
+    by, hint = "columns.add fills", f"name {name!r} in columns.exclude, or give it another name in columns.rename"
+    if name not in added:
+        by = "columns.rename fills"
+        hint = f"if the source has renamed that column itself, remove it from columns.rename; else {hint}"
     return StreamFailed(
         f"the change event at offset {offset} has a column {name!r}, and {by} the column {name!r} of "
         f"{table.qualified} with something else",
-        hint=f"{renamed}name {name!r} in columns.exclude, or give it another name in columns.rename",
+        hint=hint,
     )
 
 
@@ -265,8 +261,7 @@ def source_view(table: TargetTable, policy: ColumnPolicy) -> TargetTable:
 
 def unmasked(column: Column) -> Column:
     """A masked column before it is masked: text, whatever was noted of the masks."""
-    text = "Nullable(String)" if parse_type(column.type).nullable else "String"
-    return replace(column, type=text, comment="", note="")
+    return replace(column, type=text_type(column.type), comment="", note="")
 
 
 def _without_own(table: TargetTable, named: frozenset[str]) -> TargetTable:

@@ -182,9 +182,13 @@ def schema_for(seen: Sampled, table: TargetTable) -> RowSchema | None:
     if schema is None or not seen.avro:
         return schema
     there = [c.name for c in table.columns]
-    names = columns_of([f.name for f in (*schema.fields, *schema.key) if f.name not in there], there)
-    key = {name: Field(name, f.type) for f in schema.key for name in [names.get(f.name, f.name)]}
-    fields = {name: replace(f, name=name) for f in schema.fields for name in [names.get(f.name, f.name)]}
+    adjusted = columns_of([f.name for f in (*schema.fields, *schema.key) if f.name not in there], there)
+
+    def named(found: Sequence[Field]) -> dict[str, Field]:
+        columns = (replace(f, name=adjusted.get(f.name, f.name)) for f in found)
+        return {f.name: f for f in columns}
+
+    fields, key = named(schema.fields), named(schema.key)
     for name in fields.keys() & key.keys():  # a field that some records have under another name looks optional
         kind = replace(fields[name].type, optional=key[name].type.optional)
         fields[name] = replace(fields[name], type=kind)

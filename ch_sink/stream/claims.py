@@ -213,7 +213,8 @@ def expect_same_terms(
     # Documents' keys are compared with stored ones, and an update that states only what it changes is applied to these.
     # A renamed column is left out under its former name, which the source may have given up by now.
     empty = {name for name in changed if was.get(name) == LEFT_OUT and f"column {name}" not in was.values()}
-    of_documents = {n for n in changed if n == IDS or "field " in (was.get(n, "")[:6], now.get(n, "")[:6])}
+    fields = {name for origins in (was, now) for name, of in origins.items() if of.startswith("field ")}
+    of_documents = changed & {IDS, *fields}
     profiles = [State.from_json(t.state).profile for t in totals]
     key = frozenset(name for profile in profiles for name in profile.key_columns)
     by_all = table.finds_by_all(key)
@@ -268,8 +269,8 @@ class _Stored:
     def expect_same_readings(self, before: Mapping[str, str], leave: Set[str], *, has_rows: bool) -> None:
         """Raises StreamFailed if values of deciding columns would be read as others now.
 
-        So it does for those of any column of which the events alone do not say how to read it: rows stored before would
-        differ from the source, or the topic, read again under one setting, from the table.
+        It also raises if the setting concerns any column whose source type is not noted. Rows stored under the former
+        setting would keep their values, and a comparison would read the whole topic under the present one.
 
         ``leave``: settings that may change.
         """

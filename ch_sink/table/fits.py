@@ -99,7 +99,7 @@ def _column(
     if not declared.optional or in_key or _holds_null(column):
         return
     detail = f"{column.name} {column.type} cannot be null, but the source's can: a null is stored as"
-    if not _never_null(column):
+    if parse_type(column.type).bare.name not in _NEVER_NULL:
         if remedy is not None:
             yield Finding("warn", "types", f"{detail} the column's default", remedy)
     elif choices.arrays == "nullable":
@@ -131,18 +131,14 @@ def _holds_null(column: Column) -> bool:
     return tree.nullable or tree.name in ("Dynamic", "Variant")
 
 
-def _never_null(column: Column) -> bool:
-    return parse_type(column.type).bare.name in _NEVER_NULL
-
-
 def _change(
     table: TargetTable, column: Column, declared: SourceType | None, key: Collection[str], choices: TypeChoices
 ) -> str | None:
     """SQL that gives the column the type that ``init`` chooses, or why there is none."""
     if declared is None:
         return None
-    column_type = parse_type(column.type).bare
-    if _never_null(column):
+    present = parse_type(column.type).bare
+    if present.name in _NEVER_NULL:
         declared = replace(declared, optional=False)  # the server makes no tuple of a list
     chosen = clickhouse_type(declared, choices, key=column.name in key, column=column.name)
     if chosen == column.type:
@@ -151,7 +147,7 @@ def _change(
         by = "recreate the table with it" if column.stated is None else "`ch_sink resync CONFIG --apply`"
         return f"It is part of the table's order or partition: to get {column.name} {chosen}, {by}."
     wanted = parse_type(chosen).bare
-    if wanted.name == column_type.name == "DateTime64" and wanted.precision > max(WHOLE_RANGE, column_type.precision):
+    if wanted.name == present.name == "DateTime64" and wanted.precision > max(WHOLE_RANGE, present.precision):
         return f"Recreate the table with {column.name} {chosen}: no ALTER is safe, as it holds 1677 to 2262 only."
     altered = [f"{text};" for text in alter(table, [f"MODIFY COLUMN {quote(column.name)} {chosen}"])]
     return "\n".join((*altered, *refilled(table, key)))

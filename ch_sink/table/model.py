@@ -7,7 +7,7 @@ from typing import Any
 
 from ch_sink.model.policy import ColumnPolicy
 from ch_sink.table.rollup import Rollup
-from ch_sink.types.chtype import parse_type
+from ch_sink.types.chtype import text_type
 from ch_sink.types.column import WIDE_YEARS, Column, Years
 from ch_sink.types.sql import columns_in, quote
 
@@ -212,5 +212,4 @@ def clashes(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def text_instead(table: str, column: Column) -> str:
     """The next step where only text can be stored; the column stays nullable, as the server demands."""
-    kind = "Nullable(String)" if parse_type(column.type).nullable else "String"
-    return f"Make it text: ALTER TABLE {table} MODIFY COLUMN {quote(column.name)} {kind}."
+    return f"Make it text: ALTER TABLE {table} MODIFY COLUMN {quote(column.name)} {text_type(column.type)}."

@@ -188,6 +188,11 @@ def _is_opaque(tree: ChType) -> bool:
     return tree.name in _OPAQUE or (tree.name in _COMPOSED and any(_is_opaque(item) for item in tree.items))
 
 
+def text_type(old: str) -> str:
+    """The type of a column of text in the place of this one: nullable if this one is."""
+    return "Nullable(String)" if parse_type(old).nullable else "String"
+
+
 def _utc(found: re.Match[str]) -> str:
     if found[1]:
         return f"DateTime64({found[1]}, 'UTC')"
