@@ -19,10 +19,12 @@ from ch_sink.trust.resync import resynced
 from ch_sink.trust.shadow import shadow_of, shadow_tables
 from ch_sink.trust.subject import Options
 from ch_sink.trust.verify import FOUND, Comparison, verified
+from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.hand import insert, key, postgres, row
 from tests.support.hand_commands import Hand, hand
 from tests.support.hand_steps import Rows, lose, plant
 from tests.support.plan_words import parts
+from tests.support.stream import make_table
 
 pytestmark = pytest.mark.integration
 
@@ -196,6 +198,29 @@ def test_a_truncate_ends_an_earlier_one_that_still_runs(client: Client, database
     with still_running(client, database, ledger.begin("id", 0, claim, "earlier")):
         admin.truncate(it.feed.admin.table, 1 << 120, "_version", lambda: [ledger.begin("id", 0, claim, "later")])
     assert (it.view(), sums(client, database)) == ([], [0, 0])
+
+
+@pytest.mark.parametrize("engine", ["replacing", "sign-replacing", "versioned-collapsing"])
+def test_a_truncate_deletes_the_rows_of_any_number_of_partitions(
+    client: Client, database: str, own_tables: str, engine: str
+) -> None:
+    """A server accepts a hundred partitions in one INSERT, unless it is asked for more."""
+    key = Field("id", SourceType("int64", optional=False))
+    policy = policy_of(truncate="apply")
+    table = make_table(
+        client, database, "t", RowSchema((key,), (key,)), engine=engine, policy=policy, partition_by="id"
+    )
+    own = "0, 1" if engine == "replacing" else "1, 1"
+    mark = "_is_deleted" if engine == "replacing" else "_sign"
+    client.command(
+        f"INSERT INTO {database}.t (id, {mark}, _version) SELECT number, {own} FROM numbers(150) "
+        "SETTINGS max_partitions_per_insert_block = 0"
+    )
+    ledger = ClickHouseLedger(client, own_tables, "ledger", f"many_{database}")
+    claim = ledger.claim("run")
+    admin = ClickHouseTableAdmin(client, database, "t", policy)
+    admin.truncate(table, 1 << 60, "_version", lambda: [ledger.begin("id", 0, claim, "truncate")])
+    assert client.rows(f"SELECT count() AS n FROM {database}.t_current") == [{"n": 0}]
 
 
 def test_a_repair_ends_an_earlier_one_that_still_runs(client: Client, database: str) -> None:
