@@ -51,9 +51,17 @@ class SnapshotColumn:
     """Its name there; of a collection a field, or ``""`` for the whole document."""
     table: Column
     convert: Callable[[list[Value]], pa.Array]
+    identifies: bool = False
+    """Whether it is of the key and cannot be null: a row with a null would be stored as another one."""
 
     def array(self, values: Sequence[Value]) -> pa.Array:
         """The values as they are inserted. Raises StreamFailed, naming the column."""
+        if self.identifies and None in values:
+            raise StreamFailed(
+                f"a row of the source has NULL in the key column {self.source!r}, and {self.table.name} "
+                f"{self.table.type} cannot hold it: the stream makes such rows dead letters",
+                hint="Set key_columns to columns that are never NULL, or use --against topic.",
+            )
         try:
             return self.convert(list(values))
         except (DecodeError, msgspec.MsgspecError, ValueError, KeyError) as error:
@@ -100,7 +108,8 @@ def snapshot_columns(
             continue
         prepared = _prepared(name, filled, kind, there[name], table, policy)
         if prepared is not None:
-            found.append(_masked(replace(prepared, table=column), chosen))
+            identifies = column.name in key and not parse_type(column.type).nullable
+            found.append(_masked(replace(prepared, table=column, identifies=identifies), chosen))
     lacking = [name for name in key if name not in {*added, *(c.table.name for c in found)}]
     if lacking and (read_as := there.get(named.get(lacking[0], lacking[0]))) is not None:
         raise StreamFailed(

@@ -236,6 +236,16 @@ def test_a_repair_ends_an_earlier_one_that_still_runs(client: Client, database: 
     assert (it.view(), sums(client, database)) == ([], [0, 0])
 
 
+def test_a_row_of_the_source_with_a_null_in_its_key_is_not_stored_as_another(client: Client, database: str) -> None:
+    """The stream makes its events dead letters; a repair would store it as the row 0."""
+    it = stored(client, database)
+    it.source = Rows([(1, "a"), (None, "b")])
+    before = it.view()
+    with pytest.raises(StreamFailed, match="NULL in the key column 'id'"):
+        repaired(it.subject, Options(patience=0, against="source"), apply=True)
+    assert it.view() == before
+
+
 def test_a_report_says_that_the_topic_had_several_connectors(client: Client, database: str) -> None:
     """The source is one database: the rows of the others count as extra."""
     it = hand(client, database, "replacing", *parts("+1=a@db1/10 +2=b@db2/20"))
