@@ -40,7 +40,7 @@ class Report:
     dead_letters: int = 0
     """Records that cannot be applied."""
     partial: bool = False
-    """Only rows that meet a condition, or of a range of keys, were compared."""
+    """Only some columns, rows that meet a condition, or a range of keys were compared."""
     share: float = 1.0
     seconds: float = 0.0
     position: str = ""
@@ -144,6 +144,11 @@ class Report:
         return not (self.rows_differ or self.lacking or self.unpaired or any(one.different for one in self.rollups))
 
     @property
+    def whole(self) -> bool:
+        """Whether every row and column was compared."""
+        return not (self.partial or self.share != 1 or self.changing or self.unknown)
+
+    @property
     def rows_differ(self) -> bool:
         return bool(self.missing or self.extra or self.different)
 
@@ -169,6 +174,7 @@ class Report:
             "unknown": self.unknown,
             "dead_letters": self.dead_letters,
             "sample": self.share,
+            "partial": self.partial,
             "position": self.position,
             "left_out": list(self.left_out),
             "lacking": list(self.lacking),
@@ -219,6 +225,8 @@ td.n { text-align: right; font-variant-numeric: tabular-nums } code { white-spac
 def page(reports: Sequence[Report], failed: Mapping[str, ChSinkError] = MappingProxyType({})) -> str:
     """The whole document. ``failed``: streams that could not be compared → why."""
     verdict = "All tables equal their source" if not failed else "All tables that could be compared equal their source"
+    if not all(r.whole for r in reports):
+        verdict = "No difference in what was compared"
     if not all(r.equal for r in reports):
         verdict = "Some tables differ from their source"
     rows = "".join(
@@ -226,7 +234,7 @@ def page(reports: Sequence[Report], failed: Mapping[str, ChSinkError] = MappingP
             [
                 r.table,
                 r.stream,
-                "equal" if r.equal else "differs",
+                "differs" if not r.equal else "equal" if r.whole else "no difference",
                 *map(grouped, (r.rows, r.missing, r.extra, r.different)),
             ]
         )
@@ -249,7 +257,9 @@ def _failure(stream: str, error: ChSinkError) -> str:
 def _details(report: Report) -> str:
     parts = [f"<h2>{escape(report.table)}</h2><p>Compared with the {escape(report.against)} in {report.seconds:.1f} s"]
     parts.append(f", a sample of {report.share:.2%} of the keys</p>" if report.share < 1 else "</p>")
-    parts += [f"<p>{escape(text[0].upper() + text[1:])}.</p>" for text in report.notes]
+    notes = [*report.notes, *("; ".join(line.strip() for line in one.lines) for one in report.rollups)]
+    notes += ["only some rows or columns were compared"] if report.partial else []
+    parts += [f"<p>{escape(text[0].upper() + text[1:])}.</p>" for text in notes if text]
     if report.columns:
         cells = "".join(_row([name, grouped(n)]) for name, n in sorted(report.columns.items(), key=lambda c: -c[1]))
         parts.append(f"<table><tr><th>column</th><th>rows in which it differs</th></tr>{cells}</table>")
@@ -291,8 +301,8 @@ _JULIAN = (
     "with times before 1582-10-15 in snapshots. A repair corrects them"
 )
 _DEFAULT = (
-    "the table has the column's default where the source has NULL: the connector's converter replaces it. Set "
-    "value.converter.replace.null.with.default=false there, then repair"
+    "the table has the column's default where the source has NULL: the source set it after it had added the column, or "
+    "the connector's converter replaces NULL (set value.converter.replace.null.with.default=false there). Then repair"
 )
 
 

@@ -230,7 +230,7 @@ class Comparison:
             causes=found,
             unknown=unknown,
             dead_letters=sum(self.fold.letters.kinds.values()),
-            partial=bool(options.condition or options.bounds),
+            partial=bool(options.columns or options.condition or options.bounds),
             share=options.share,
             position=", ".join(f"{p}: {offset}" for p, offset in sorted(self.fold.at.items())),
             left_out=self.left_out,
@@ -320,8 +320,7 @@ def unpaired(subject: Subject, target: Side) -> set[str]:
 def _rolled_up(subject: Subject, options: Options, report: Report, source: TargetTable) -> tuple[RolledUp, ...]:
     """The stream's rollups against the source's rows; against the table's where those are equal, or are not known."""
     known = {column.name for column in source.columns}
-    whole = not (report.partial or report.share != 1 or report.changing or report.unknown)
-    of = source if report.rows_differ and whole else subject.table
+    of = source if report.rows_differ and report.whole else subject.table
     if any(not known.issuperset(rollup.used) for rollup in subject.rollups):
         of = subject.table
     return rolled_up(subject.client, subject.rollups, of, subject.key, options.examples)
