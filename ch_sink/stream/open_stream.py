@@ -78,12 +78,13 @@ class StreamTable:
         self._use(table)
         changed = [found for c in columns if (found := self.now.column(c.name)) is not None]
         log.warning("%s was altered: %s", self.now.qualified, "; ".join(f"{c.name} {c.type}" for c in changed))
-        if doubtful := [c.name for c in columns if c.doubtful]:
+        if new := [c.name for c in columns if c.change == "add" and c.filled]:
             log.warning(
-                "stored rows of %s read the default that events state for %s. PostgreSQL's connector states this one "
-                "for functions such as nextval(), too: compare with `ch_sink verify CONFIG --against source`",
+                "stored rows of %s have the present default of %s. If the source has changed or dropped it since it "
+                "added the column, or it is a function such as nextval(), `ch_sink verify CONFIG --against source` "
+                "shows the difference, and `ch_sink repair CONFIG` corrects it",
                 self.now.qualified,
-                ", ".join(map(repr, doubtful)),
+                ", ".join(map(repr, new)),
             )
 
     def _expect_filled(self, columns: Sequence[UnknownColumn]) -> None:

@@ -176,14 +176,14 @@ def test_a_type_that_another_stream_has_widened_further_stays(client: Client, da
     assert [c.type for c in stream.now.columns if c.name == "n"] == ["Nullable(Int64)"]
 
 
-def test_a_default_that_the_connector_also_states_for_functions_is_warned_of(
+def test_a_default_that_may_not_be_the_one_of_stored_rows_is_warned_of(
     client: Client, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = opened(client, database, made(client, database, "replacing"))
-    new = [UnknownColumn(n, 7, "Int64", d, filled=True, doubtful=d == "0") for n, d in (("seq", "0"), ("five", "5"))]
+    new = [UnknownColumn("n", 7, "Int64", "5", filled=True), UnknownColumn("w", 7, "Nullable(Int64)", inferred=True)]
     stream.add_columns([Barrier("new_columns", 7, tuple(new), ("id",))])
     [said] = [record.getMessage() for record in caplog.records if "nextval()" in record.getMessage()]
-    assert f"of `{database}`.`t` read the default that events state for 'seq'. " in said
+    assert f"stored rows of `{database}`.`t` have the present default of 'n'. " in said
 
 
 def change(op: str, key: int, big: str, at: int) -> Event:
