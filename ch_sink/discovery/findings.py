@@ -26,7 +26,7 @@ from ch_sink.discovery.connector_findings import (
     rounded_findings,
     source_finding,
 )
-from ch_sink.discovery.init_plan import other_rows, plan_init, unfilled_finding
+from ch_sink.discovery.init_plan import other_rows, plan_init, retyped_findings, unfilled_finding
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.servers import replica_findings, servers_of
 from ch_sink.discovery.statuses import progress_findings
@@ -245,7 +245,10 @@ def _columns(
         )
     try:
         empty = not may_have_rows(client, table)
-        statements = diff(table, schema, table_spec(config), empty=empty)
+        alone = table.finds_by_all(key_columns(config, schema, table))
+        retyped = () if empty else retyped_findings(table, schema, alone=alone)
+        yield from (finding for _, finding in retyped)
+        statements = diff(table, schema, table_spec(config), keep=[name for name, _ in retyped], empty=empty)
         remedy = "\n".join(f"{one};" for one in statements if not any(text in one for text in altered))
     except ChSinkError as error:
         yield Finding("warn", "columns", str(error), error.hint)
@@ -253,7 +256,6 @@ def _columns(
     if "MODIFY COLUMN" in remedy:
         remedy = "\n".join((remedy, *refilled(table, key_columns(config, schema, table))))
     unknown = {} if empty else unfilled(table, schema, table_spec(config))
-    alone = table.finds_by_all(key_columns(config, schema, table))
     if unknown and (config.evolve != "ignore" or alone):
         yield unfilled_finding(config, table, unknown, alone=alone)
         lacking = [name for name in lacking if name not in unknown]

@@ -20,6 +20,7 @@ from ch_sink.clickhouse import (
     without_foreign,
 )
 from ch_sink.config import Config
+from ch_sink.decode.unknown_columns import outgrown
 from ch_sink.discovery.job_topics import existing_tables
 from ch_sink.discovery.look import Sampled, look_into, schema_for
 from ch_sink.discovery.servers import expect_same_engine
@@ -43,6 +44,7 @@ from ch_sink.table.detect import maker_of, unused_mark
 from ch_sink.table.evolve import (
     FILL_COLUMN,
     REFILL_ALONE,
+    RETYPED,
     adding_by_hand,
     alter,
     altering,
@@ -106,7 +108,8 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         assert client is not None
         empty = not may_have_rows(client, existing)
         alone = existing.finds_by_all(key_columns(config, schema, existing))
-        keep = alone and not empty
+        retyped = () if empty else retyped_findings(existing, schema, alone=alone)
+        keep = [c.name for c in existing.columns] if alone and not empty else [name for name, _ in retyped]
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
             *existing_statements(existing, schema, spec, keep=keep, empty=empty),
@@ -117,9 +120,9 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         if added and seen.schema.inferred and seen.connector != "mongodb":
             notes.append(_guessed(seen, f"of the added columns ({', '.join(added)})"))
         statements += _rollups(config, client, planned_table(existing, schema, spec, empty=empty), notes)
-        notes += [*_lacking_views(existing), *(_kept(existing, schema, spec) if keep else ())]
+        notes += [*_lacking_views(existing), *(_kept(existing, schema, spec) if alone and not empty else ())]
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
-        found += _other_rows(config, client, existing, schema)
+        found += [*_other_rows(config, client, existing, schema), *(finding for _, finding in retyped)]
         if not empty and (lacking := unfilled(existing, schema, spec)):
             found.append(unfilled_finding(config, existing, lacking, alone=alone))
         return InitPlan(existing.name, tuple(statements), tuple(notes), tuple(found))
@@ -137,15 +140,24 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     return InitPlan(spec.table, (*statements, *rollups), tuple(notes))
 
 
+def retyped_findings(table: TargetTable, schema: RowSchema, *, alone: bool) -> list[tuple[str, Finding]]:
+    """The columns that do not hold what the source sends now, nor would after an ALTER: ``init`` leaves them alone.
+
+    ``alone``: rows have no key.
+    """
+    found, step = [], "Load a new snapshot into a new table." if alone else f"{RETYPED[0].upper()}{RETYPED[1:]}."
+    for field in schema.fields:
+        column = table.column(field.name)
+        changed = outgrown(table, column, field.type) if column is not None and column.insertable else None
+        if column is not None and column.stated is not None and changed is not None and changed.change == "type":
+            was, now = (of.to_note().partition(" {")[0] for of in (column.stated, field.type))
+            said = f"{field.name} is {now} in the source and was {was}: {column.type} does not hold these values as "
+            found.append((field.name, Finding("fail", "columns", f"{said}they are", step)))
+    return found
+
+
 def unfilled_finding(config: Config, table: TargetTable, lacking: Mapping[str, str], *, alone: bool) -> Finding:
     """New columns, with their types, whose values in stored rows are not known. ``alone``: rows have no key."""
-    if lacking.keys() <= set(config.flattened.columns):
-        return Finding(
-            "fail",
-            "columns",
-            f"the table lacks {', '.join(lacking)} of flattened.columns, which stored rows would not have",
-            "`ch_sink resync CONFIG --against topic --apply` adds and fills them.",
-        )
     by_hand = "\n".join(f"{text};" for text in adding_by_hand(table, lacking))
     return Finding(
         "fail",
@@ -157,7 +169,7 @@ def unfilled_finding(config: Config, table: TargetTable, lacking: Mapping[str, s
 
 def _kept(existing: TargetTable, schema: RowSchema, spec: TableSpec) -> Iterator[str]:
     """Notes on the changes of columns that are left to the operator."""
-    kept = diff(existing, schema, spec, keep=True)
+    kept = diff(existing, schema, spec, keep=[c.name for c in existing.columns])
     if left := [text for text in diff(existing, schema, spec) if text not in kept]:
         yield (
             f"the rows of {existing.qualified} have no key and are found by all of their values, so its columns stay "

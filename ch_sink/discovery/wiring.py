@@ -133,6 +133,7 @@ def table_spec(config: Config) -> TableSpec:
         replication=wanted.replication,
         key_columns=_named(config),
         allow_nullable_key=wanted.allow_nullable_key,
+        added_fields=config.flattened.columns,
         types=wanted.types(),
         row_policy_roles=wanted.row_policy_roles,
         row_policy_except=(config.clickhouse.username,),

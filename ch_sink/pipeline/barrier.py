@@ -16,7 +16,7 @@ from ch_sink.model.change import NO_FLOOR, ChangeBatch, Floor, Op, UnknownColumn
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import POSITION_SHIFT, to_int
 from ch_sink.pipeline.target import Target
-from ch_sink.table.evolve import adding_by_hand, alter, offered
+from ch_sink.table.evolve import RETYPED, adding_by_hand, alter, offered
 from ch_sink.table.model import TargetTable
 from ch_sink.types.sql import literal, quote
 
@@ -146,14 +146,14 @@ def _refuse_retyped(columns: Iterable[UnknownColumn], table: TargetTable, evolve
         was = (column.stated.to_note() if column.stated is not None else "unknown").partition(" {")[0]
         now = found.comment.partition("debezium: ")[2]
         state = f"COMMENT COLUMN {quote(found.name)} {literal(found.comment)}"
+        anew = "load a new snapshot into a new table" if alone else f"{RETYPED}, which makes the column for that type"
         raise StreamFailed(
             f"the change event at offset {found.first_offset} has column {found.name!r} as {now.partition(' {')[0]}, "
             f"which was {was}: {column.type} of {table.qualified} does not hold these values as they are",
             hint=_altered(table, found, alone=alone)
             if found.change == "refine"
-            else "fill the table again with `ch_sink resync CONFIG --against source --apply`, which makes the column "
-            "for the present type; or change the column and its values by hand, to String for any values, and state "
-            "the present type: " + "; ".join(alter(table, [state])),
+            else f"{anew}; or change the column and its values by hand, to String for any values, and state the "
+            "present type: " + "; ".join(alter(table, [state])),
         )
 
 

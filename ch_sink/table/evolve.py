@@ -23,6 +23,9 @@ from ch_sink.types.sql import literal, quote
 REFILL_ALONE = "fill the table again with `ch_sink resync CONFIG --against topic --apply`"
 """The step that gives rows without a key, which are found by all of their values, the altered columns' values."""
 
+RETYPED = "fill the table again with `ch_sink resync CONFIG --against source --apply`"
+"""The step for a column that does not hold the source's present type, where rows have a key."""
+
 
 def refilled(table: TargetTable, key: Collection[str]) -> list[str]:
     """The steps for an operator after an ALTER of columns."""
@@ -36,17 +39,17 @@ def computed_here(existing: TargetTable, source: RowSchema | None) -> tuple[str,
 
 
 def diff(
-    existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, keep: bool = False, empty: bool = False
+    existing: TargetTable, wanted: RowSchema, spec: TableSpec, *, keep: Collection[str] = (), empty: bool = False
 ) -> list[str]:
     """ALTER statements that add what the table lacks for the source; empty if nothing is missing.
 
     Adds columns, widens types within a family, makes columns Nullable that the source declares so, updates the
     source types that the sink noted itself, completes an append table's system columns, and widens the
     deduplication window. Never drops or narrows a column, and never touches the sorting key or a user's comment. If
-    the events declare no types, or to ``keep`` them, existing columns stay as they are. Columns of `unfilled` are left
-    out. A second run finds nothing to do.
+    the events declare no types, existing columns stay as they are. Columns of `unfilled` are left out. A second run
+    finds nothing to do.
 
-    ``empty``: the table has no rows.
+    ``keep``: existing columns that stay as they are, too. ``empty``: the table has no rows.
     """
     plans = _plans(existing, wanted, replace(spec, order_by=(), partition_by=""), empty=empty)
     actions: list[str] = []
@@ -57,7 +60,7 @@ def diff(
             continue
         if existing.column(plan.name) is None:
             actions.append(addition(plan, previous, columns))
-        elif not (wanted.inferred or keep):
+        elif not wanted.inferred and plan.name not in keep:
             actions += _changes(existing, plan)
         previous = plan.name
         columns.add(previous)
@@ -83,6 +86,7 @@ def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[
     """The new columns, with their types, of which that is not known, so that stored rows would get other values.
 
     Where events declare no types, only rows without a key are in question: they are found by all of their values.
+    Without ``spec.added_fields``: a stream with rows that is asked for more of these stops, to be filled again.
     """
     alone = existing.engine.family is Family.MERGE_TREE and not key_names(wanted, spec)
     if wanted.inferred and not alone:
@@ -91,7 +95,7 @@ def unfilled(existing: TargetTable, wanted: RowSchema, spec: TableSpec) -> dict[
     return {
         field.name: plans[field.name].type
         for field in wanted.fields
-        if field.name in plans and existing.column(field.name) is None
+        if field.name in plans and existing.column(field.name) is None and field.name not in spec.added_fields
         if wanted.inferred
         or not filled(field.type, plans[field.name].default)
         or (alone and field.type.default_is == "doubtful")
@@ -222,17 +226,17 @@ def offered(table: TargetTable, columns: Sequence[UnknownColumn], cluster: str |
 
 
 def existing_statements(
-    existing: TargetTable, schema: RowSchema, spec: TableSpec, *, keep: bool = False, empty: bool = False
+    existing: TargetTable, schema: RowSchema, spec: TableSpec, *, keep: Collection[str] = (), empty: bool = False
 ) -> list[Statement]:
     """The statements of ``init`` for an existing table: the sink's own tables, the diff, and the views.
 
-    ``keep``: its columns stay as they are; ``empty``: it has no rows.
+    ``keep``: columns that stay as they are, with what is noted of them; ``empty``: it has no rows.
     """
     statements = [*state_tables(spec), *altering(existing, diff(existing, schema, spec, keep=keep, empty=empty))]
     plans = _plans(existing, schema, spec, empty=empty)
     shown = _with_added(existing, plans)
     statements += views_of(shown, key_names(schema, spec), spec.cluster)
-    notes = note_types(spec, _new_notes(existing, [p for p in plans if not (keep and existing.column(p.name))]))
+    notes = note_types(spec, _new_notes(existing, [p for p in plans if p.name not in keep]))
     return [*statements, *notes, *row_policies(existing.name, existing.engine, spec)]
 
 

@@ -123,6 +123,8 @@ class TableSpec:
     key_columns: tuple[str, ...] = ()
     """Key columns where the topic's keys do not name them (primitive or no keys)."""
     allow_nullable_key: bool = False
+    added_fields: tuple[str, ...] = ()
+    """Fields that the connector adds to each event: the source has no such columns."""
     types: TypeChoices = field(default_factory=TypeChoices)
     dedup_window: int = 10_000
     """Inserts whose tokens the table remembers."""

@@ -47,8 +47,8 @@ from ch_sink.trust.topic import TopicReader
 _LIMIT = 500_000
 """Offsets in one batch."""
 _NOT_BY_TOPIC = (
-    "The topic has changes that one column cannot show as they are: use --against source. Without a source, "
-    "`ch_sink run` prints how to change the column of the live table by hand."
+    "The topic has changes that one column cannot show as they are. If the stream stands there, `ch_sink status` names "
+    "its next step; after that use --against source."
 )
 
 MakeDecoder = Callable[[TargetTable, bool], BatchDecoder]

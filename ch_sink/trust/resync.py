@@ -314,8 +314,6 @@ def _expect_filled(refill: Refill, shape: Shape) -> None:
     """Raises StreamFailed for a new column whose value in rows from before it the topic does not state."""
     subject = refill.subject
     lacking = unfilled(subject.table, subject.schema, shape.wanted.spec) if subject.schema is not None else {}
-    for name in subject.settings.policy.events.meta_columns:
-        lacking.pop(name, None)  # a field of the event itself, which every one has
     if unknown := {name: kind for name, kind in lacking.items() if shape.table.column(name) is not None}:
         by_hand = "; ".join(adding_by_hand(subject.table, unknown))
         raise StreamFailed(

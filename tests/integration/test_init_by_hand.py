@@ -10,6 +10,7 @@ from ch_sink.cli.output import Output
 from ch_sink.clickhouse import Client, detect, run_statement
 from ch_sink.config import Config
 from ch_sink.discovery.findings import _columns
+from ch_sink.discovery.init_plan import retyped_findings
 from ch_sink.discovery.look import examine
 from ch_sink.model.change import Records
 from ch_sink.table.ddl import init_statements
@@ -271,6 +272,30 @@ def test_a_change_of_a_column_that_the_server_refuses_keeps_nothing_from_being_m
     assert [title for outcome, title in outcomes if outcome == "refused"] == ["alter t"]
     assert {("created", "table ch_sink_ledger"), ("changed", "alter t"), ("created", "view t_current")} <= {*outcomes}
     assert "MODIFY COLUMN `v` Nullable(String)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (SourceType("int32", "io.debezium.time.Time"), SourceType("int64", "io.debezium.time.MicroTime")),
+        (SourceType("float64"), SourceType("int64")),
+        (SourceType("int32"), SourceType("string")),
+    ],
+)
+def test_what_stops_the_stream_at_another_type_stays_noted(
+    client: Client, database: str, was: SourceType, now: SourceType
+) -> None:
+    """Else the stream would go on after ``init``, and store values that the column does not hold as they are."""
+    key = Field("id", SourceType("int64", optional=False))
+    made = make_table(client, database, "t", RowSchema((key, Field("x", was)), (key,)), policy=POLICY)
+    schema, before = RowSchema((key, Field("x", now)), (key,)), made.column("x")
+    found = retyped_findings(made, schema, alone=False)
+    assert [(name, one.level) for name, one in found] == [("x", "fail")]
+    assert "resync CONFIG --against source" in (found[0][1].remedy or "")
+    for statement in existing_statements(made, schema, TableSpec(database, "t"), keep=["x"]):
+        client.command(statement.sql)
+    assert detect(client, database, "t", POLICY).column("x") == before
+    assert retyped_findings(made, RowSchema((key, Field("x", was)), (key,)), alone=False) == []
 
 
 def test_of_two_changes_of_a_column_that_check_knows_it_names_one(client: Client, database: str) -> None:

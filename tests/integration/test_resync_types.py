@@ -8,7 +8,7 @@ import pytest
 
 from ch_sink.clickhouse import Client, detect
 from ch_sink.errors import StreamFailed
-from ch_sink.model.policy import EventPolicy, policy_of
+from ch_sink.model.policy import policy_of
 from ch_sink.ports import Alive
 from ch_sink.stream.claims import born
 from ch_sink.trust.resync import resynced
@@ -113,9 +113,9 @@ def test_a_topic_does_not_fill_a_new_column_whose_value_in_earlier_rows_it_does_
     with pytest.raises(StreamFailed, match="in the new column 'n' that were there before it") as caught:
         resynced(refill, apply=False, against="topic")
     assert "ADD COLUMN `n` Int32 DEFAULT …; or use --against source" in str(caught.value.hint)
-    added = replace(it.feed.policy, events=EventPolicy(meta_columns=("n",)))  # a field of the event: every one has it
-    settings = replace(refill.subject.settings, policy=added)
-    resynced(replace(refill, subject=replace(refill.subject, settings=settings)), apply=False, against="topic")
+    assert refill.wanted is not None
+    spec = replace(refill.wanted.spec, added_fields=("n",))  # every event has such a field
+    resynced(replace(refill, wanted=replace(refill.wanted, spec=spec)), apply=False, against="topic")
     client.command(f"ALTER TABLE {database}.t ADD COLUMN n Int32 DEFAULT 5 AFTER v")
     refill = replace(shaped(it), subject=replace(it.subject, schema=schema))
     resynced(refill, apply=True, against="topic")

@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
-from ch_sink.discovery.init_plan import unfilled_finding
 from ch_sink.discovery.look import Sampled, examine, schema_for
 from ch_sink.model.policy import ColumnPolicy, policy_of
 from ch_sink.types.column import Column
 from ch_sink.types.connect import Field, RowSchema, SourceType
 from tests.support.decoding import replacing
 from tests.support.event import event, records
-from tests.unit.discovery.test_obstacles import config
 
 
 def test_a_field_under_its_adjusted_name_is_the_column_of_the_original_one() -> None:
@@ -45,12 +43,3 @@ def test_a_choice_that_no_event_has_is_named_with_the_column_that_may_be_meant()
         "columns.mask names email",
     ]
     assert seen.misnamed[2].endswith("they have EMAIL")
-
-
-def test_a_field_of_the_event_that_the_table_lacks_is_filled_from_the_topic() -> None:
-    """Stored rows would not have it, and the source's database has no such column."""
-    table = replacing((Column("id", "Int64"),), ("id",))
-    chosen = config(flattened={"columns": ["__op"]})
-    found = unfilled_finding(chosen, table, {"__op": "String"}, alone=False)
-    assert found.remedy == "`ch_sink resync CONFIG --against topic --apply` adds and fills them."
-    assert "ADD COLUMN" in (unfilled_finding(chosen, table, {"__op": "String", "n": "Int8"}, alone=False).remedy or "")
