@@ -46,11 +46,14 @@ class KeyPolicy:
     """Fields of the Kafka key that are left out: keys are unique without them."""
 
 
+DOCUMENT = "document"
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentPolicy:
     """Policy for MongoDB's documents as columns. In YAML, the section ``document``."""
 
-    column: str = "document"
+    column: str = DOCUMENT
     """The column that receives the whole document, if the table has it; empty for none."""
     columns: tuple[tuple[str, str], ...] = ()
     """Columns whose value is not the field of the same name, each with the dotted path of its field."""
@@ -97,6 +100,8 @@ IGNORED = "ignored_key_fields"
 KEY_COLUMNS = "key_columns"
 LEFT_OUT = "nothing"
 """The origin of a column that the stream leaves out."""
+ADDED = "a field that the connector adds"
+"""The origin of a column of ``flattened.columns``."""
 
 
 def mask_function(kind: str, key: str = "") -> Callable[[bytes], bytes]:
@@ -177,7 +182,10 @@ class Policy:
     def origins(self) -> Origins:
         """Column of the table → what it is filled with, where it is not the source's column or field of its name."""
         documents = self.documents
-        made = {name: f"field {path}" for name, path in documents.columns}
+        made = dict.fromkeys(self.events.meta_columns, ADDED)
+        made |= {name: f"field {path}" for name, path in documents.columns}
+        if documents.column not in ("", DOCUMENT):
+            made[documents.column] = "the document"
         if documents.keys == "typed":
             made[IDS] = "JSON that says its type"
         return tuple(sorted({**made, **dict(self.columns.origins())}.items()))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
-from ch_sink.model.policy import IDS, IGNORED, KEY_COLUMNS, LEFT_OUT, Origins, Policy
+from ch_sink.model.policy import ADDED, IDS, IGNORED, KEY_COLUMNS, LEFT_OUT, Origins, Policy
 from ch_sink.model.values import is_part
 from ch_sink.order import State
 from ch_sink.ports import Claim, Execution, Ledger, TableRefilled, Terms
@@ -190,7 +190,8 @@ def expect_same_terms(
 
     Rows are found by what decides their place, and those without a key by all of their values. If these columns are
     filled or read otherwise than before, changes and deletes of stored rows would miss them. Changes of another source
-    table of the topic say nothing of them. A column that was left out has no value in any row that is there.
+    table of the topic say nothing of them. Any other column that is filled otherwise keeps its values in rows that do
+    not change; only one that is left out from now on, or a new constant, which is the column's DEFAULT, may.
 
     Raises StreamFailed.
     """
@@ -208,13 +209,9 @@ def expect_same_terms(
             f"source_table is {source_table or 'not set'} now: earlier records of that would be missing",
             hint="Take the change of source_table back, or use another table, and another `stream`.",
         )
-    was, now = ({name: of for name, of in origins if of != f"field {name}"} for origins in (terms.columns, filled))
+    was, now = dict(terms.columns), dict(filled)
     changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
-    # Documents' keys are compared with stored ones, and an update that states only what it changes is applied to these.
-    # A renamed column is left out under its former name, which the source may have given up by now.
-    empty = {name for name in changed if was.get(name) == LEFT_OUT and f"column {name}" not in was.values()}
-    fields = {name for origins in (was, now) for name, of in origins.items() if of.startswith("field ")}
-    of_documents = changed & {IDS, *fields}
+    changed -= {name for name in changed - now.keys() if was[name] == f"field {name}"}  # as without being named
     profiles = [State.from_json(t.state).profile for t in totals]
     key = frozenset(name for profile in profiles for name in profile.key_columns)
     by_all = table.finds_by_all(key)
@@ -227,22 +224,20 @@ def expect_same_terms(
         stored.expect_same_readings(dict(terms.readings), leave, has_rows=has_rows)
     if has_rows:
         stored.expect_same_types(dict(terms.types))
-    changed = (changed & deciding) | of_documents
-    if not (changed or empty) or not totals:
+    added = {name for name, _ in policy.columns.add} - was.keys()
+    changed -= {name for name in changed if now.get(name) == LEFT_OUT or name in added} - deciding
+    changed -= {name for name in changed if was.get(name) == ADDED}  # it is filled as long as the table has it
+    if not changed or not totals:
         return last
-    name = min(changed or empty)
-    of_field = name in of_documents and name != IDS
-    usual = f"{'field' if of_field else 'column'} {name}"
-    before, after = was.get(name, usual), now.get(name, usual)
-    missed = "later changes would not find these rows"
-    if of_field:
-        missed = "documents that do not change, and updates that state only what they change, would keep former values"
-    elif not changed:
-        missed = "rows without an event since would have no value there"
+    found = changed & {*deciding, IDS}
+    name = min(found or changed)
+    after = now.get(name, f"column {name}")
+    before = was.get(name, LEFT_OUT if after in (ADDED, f"field {name}") else f"column {name}")
+    missed = "later changes would not find these rows" if found else "rows that do not change would stay as they are"
     raise StreamFailed(
         f"stream {stream!r} has stored rows of {table.qualified} with {before} in the column {name!r}, which would be "
         f"filled with {after} now: {missed}",
-        hint=f"Take the change of `{'document' if of_documents else 'columns'}` back, or {stored.fill}.",
+        hint=f"Take that change of the configuration back, or {stored.fill(from_topic=after == ADDED)}.",
     )
 
 
@@ -292,7 +287,7 @@ class _Stored:
                     f"stream {self.stream!r} has stored rows of {self.table.qualified} under {name}: "
                     f"{before.get(name, 'its default')}, and it is {now.get(name, 'its default')} now: "
                     f"{why}, and {missed}",
-                    hint=f"Take the change of `{name}` back, or {self.fill}."
+                    hint=f"Take the change of `{name}` back, or {self.fill()}."
                     + (" Use --against source if the topic holds values of both kinds." if kinds is not None else ""),
                 )
 
@@ -311,13 +306,15 @@ class _Stored:
                     f"stream {self.stream!r} has stored rows of {table.qualified} with {column.name!r} as {was}, and "
                     f"the column is {column.type} now: later changes may state other values there, and would not find "
                     "these rows",
-                    hint=f"{self.fill[0].upper()}{self.fill[1:]}.",
+                    hint=f"{self.fill()[0].upper()}{self.fill()[1:]}.",
                 )
 
-    @property
-    def fill(self) -> str:
-        """The operator's next step, after which all rows are stored as the configuration says."""
+    def fill(self, *, from_topic: bool = False) -> str:
+        """The operator's next step, after which all rows are stored as the configuration says.
+
+        ``from_topic``: the source does not have what is lacking.
+        """
         if self.policy.columns.source:
             return "use another table, and another `stream`"
-        against = "--against topic " if self.table.engine.family is Family.MERGE_TREE else ""
+        against = "--against topic " if from_topic or self.table.engine.family is Family.MERGE_TREE else ""
         return f"fill the table again with `ch_sink resync CONFIG {against}--apply`"

@@ -55,26 +55,58 @@ def test_a_column_that_places_rows_is_filled_as_before(was: dict[str, Any], now:
     with pytest.raises(StreamFailed, match="would not find these rows") as error:
         opens(before(**was), table(REPLACING, "v", "tenant", "id"), **now)
     assert "resync" in (error.value.hint or "")
-    opens(before(**was), table(REPLACING, "id"), **now)
     opens(before(**was), table(REPLACING, "v", "tenant", "id"), **was)
 
 
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ({}, {"mask": (("v", "sha256"),)}),
+        ({"mask": (("v", "sha256"),)}, {"mask": (("v", "redact"),)}),
+        ({"mask": (("v", "hmac-sha256"),), "mask_key": "a"}, {"mask": (("v", "hmac-sha256"),), "mask_key": "b"}),
+        ({}, {"rename": (("x", "v"),)}),
+        ({"rename": (("x", "v"),)}, {}),
+        ({"add": (("tenant", "'eu'"),)}, {"add": (("tenant", "'us'"),)}),
+        ({"add": (("tenant", "'eu'"),)}, {}),
+        ({"exclude": ("v",)}, {}),
+    ],
+)
 @pytest.mark.parametrize("engine", [REPLACING, APPEND])
-def test_a_column_that_was_left_out_is_not_filled_beside_rows_without_its_value(engine: Engine) -> None:
-    there, was = table(engine, "id"), {"exclude": ("v",)}
-    with pytest.raises(StreamFailed, match=r"nothing in the column 'v'.* would have no value there") as error:
-        opens(before(**was), there)
+def test_any_other_column_is_filled_as_before_or_all_rows_anew(
+    engine: Engine, was: dict[str, Any], now: dict[str, Any]
+) -> None:
+    there = table(engine, "id")
+    with pytest.raises(StreamFailed, match="rows that do not change would stay as they are") as error:
+        opens(before(**was), there, **now)
     assert "resync" in (error.value.hint or "")
     opens(before(**was), there, **was)
-    opens(before(), there, **was)
-    opens(before(rename=(("x", "v"),)), there)
+
+
+@pytest.mark.parametrize("now", [{"exclude": ("v",)}, {"add": (("tenant", "'eu'"),)}])
+def test_a_column_may_be_left_out_from_now_on_or_get_a_constant_which_is_its_default(now: dict[str, Any]) -> None:
+    opens(before(), table(REPLACING, "id"), **now)
+
+
+def test_a_field_that_the_connector_adds_is_filled_from_the_topic() -> None:
+    """Stored rows lack it, and the source has no such column. Named or not, it is filled if the table has it."""
+    asks, there = policy_of(meta_columns=("w",)), table(REPLACING, "id")
+    with pytest.raises(StreamFailed, match="a field that the connector adds") as error:
+        expect_same_terms("s", before(), there, asks)
+    assert "resync CONFIG --against topic" in (error.value.hint or "")
+    ledger = before()
+    ledger.claim("second", Terms(asks.origins()))
+    ledger.release()
+    for policy in (asks, Policy()):
+        expect_same_terms("s", ledger, there, policy)
 
 
 def test_rows_without_a_key_are_found_by_all_of_their_values() -> None:
     there = table(APPEND)
     with pytest.raises(StreamFailed, match="in the column 'w'"):
-        opens(before(key=(), mask=(("w", "sha256"),)), there)
-    opens(before(mask=(("w", "sha256"),)), there)
+        opens(before(key=(), exclude=("w",)), there)
+    with pytest.raises(StreamFailed, match="in the column 'w'"):
+        opens(before(key=()), there, exclude=("w",))
+    opens(before(), there, exclude=("w",))
 
 
 @pytest.mark.parametrize(
@@ -82,9 +114,11 @@ def test_rows_without_a_key_are_found_by_all_of_their_values() -> None:
     [
         ({}, {"keys": "typed"}, "would not find these rows"),
         ({"keys": "typed"}, {}, "would not find these rows"),
-        ({"columns": (("w", "a.b"),)}, {"columns": (("w", "c"),)}, "would keep former values"),
-        ({"columns": (("w", "a.b"),)}, {}, "would keep former values"),
-        ({}, {"columns": (("w", "a.b"),)}, "would keep former values"),
+        ({"columns": (("w", "a.b"),)}, {"columns": (("w", "c"),)}, "would stay as they are"),
+        ({"columns": (("w", "a.b"),)}, {}, "would stay as they are"),
+        ({}, {"columns": (("w", "a.b"),)}, "would stay as they are"),
+        ({}, {"column": "w"}, "would stay as they are"),
+        ({"column": "w"}, {}, "would stay as they are"),
     ],
 )
 @pytest.mark.parametrize("engine", [REPLACING, APPEND])
@@ -95,8 +129,18 @@ def test_documents_are_read_as_before(engine: Engine, was: dict[str, Any], now: 
     with pytest.raises(StreamFailed, match=missed):
         expect_same_terms("s", ledger, table(engine, "_id"), Policy(documents=DocumentPolicy(**now)))
     expect_same_terms("s", ledger, table(engine, "_id"), Policy(documents=DocumentPolicy(**was)))
-    same = replace(DocumentPolicy(**was), columns=(*was.get("columns", ()), ("v", "v")))
-    expect_same_terms("s", ledger, table(engine, "_id"), Policy(documents=same))
+
+
+@pytest.mark.parametrize("engine", [REPLACING, APPEND])
+def test_a_field_that_becomes_a_column_has_no_value_in_stored_documents(engine: Engine) -> None:
+    """Whatever its name: a document table has the columns that somebody chose."""
+    named, ledger = Policy(documents=DocumentPolicy(columns=(("v", "v"),))), before()
+    with pytest.raises(StreamFailed, match="nothing in the column 'v', which would be filled with field v now"):
+        expect_same_terms("s", ledger, table(engine, "_id"), named)
+    ledger.claim("second", Terms(named.origins()))
+    ledger.release()
+    for policy in (named, Policy()):
+        expect_same_terms("s", ledger, table(engine, "_id"), policy)
 
 
 KINDS = {"decimal_handling": "Decimal(9, 2)", "time_precision": "DateTime64(3)", "binary_handling": "String"}
