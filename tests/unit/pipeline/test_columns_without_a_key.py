@@ -113,6 +113,15 @@ def test_a_type_that_becomes_smaller_stops_the_stream(noted: str, kind: str, now
     assert with_key.inserts or with_key.barrier is not None
 
 
+def test_rows_of_another_type_are_filled_anew_where_they_have_a_key() -> None:
+    """A table without a key cannot be filled from the source beside a running stream."""
+    table = replace(WITH, columns=(Column("n", "Nullable(Int32)", comment="debezium: int32"), *TABLE.columns))
+    for key, step in ((None, "load a new snapshot into a new table"), (1, "resync CONFIG --against source")):
+        with pytest.raises(StreamFailed, match="does not hold these values") as stopped:
+            planned({"type": "string", "optional": True}, "add_columns", table, key=key, value="007")
+        assert step in (stopped.value.hint or "")
+
+
 NOW = {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "optional": False, "default": 0}
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from ch_sink.trust.differences import Difference
 from ch_sink.trust.report import Report, causes, in_julian_calendar, lines, page
+from ch_sink.trust.rollups import RolledUp
 
 REPORT = Report("orders", "shop.orders", "source", 10)
 
@@ -15,6 +16,22 @@ def test_the_page_names_columns_that_were_not_compared() -> None:
     report = replace(REPORT, left_out=("price", "<b>"))
     assert "Not compared: price, &lt;b&gt;." in page([report])
     assert "Not compared" not in page([REPORT])
+
+
+def test_the_page_calls_a_table_equal_only_if_all_of_it_was_compared() -> None:
+    assert "<h1>All tables equal their source" in page([REPORT])
+    for part in ({"partial": True}, {"share": 0.3}, {"changing": 1}, {"unknown": 1}):
+        shown = page([REPORT, replace(REPORT, **part)])
+        assert "<h1>No difference in what was compared" in shown
+        assert "<code>no difference" in shown
+    assert "Only some rows or columns were compared." in page([replace(REPORT, partial=True)])
+
+
+def test_the_page_shows_rollups() -> None:
+    rollup = RolledUp("by_n", 2, 1, ({"n": 5, "total": 7},))
+    shown = page([replace(REPORT, rollups=(rollup,))])
+    assert "Some tables differ" in shown
+    assert "Rollup by_n: 1 of 2 groups differ; n=5, total=7." in shown
 
 
 def test_a_table_that_lacks_a_column_of_its_source_is_not_equal() -> None:
