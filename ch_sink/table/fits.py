@@ -148,7 +148,7 @@ def _change(
         return f"It is part of the table's order or partition: to get {column.name} {chosen}, {by}."
     wanted = parse_type(chosen).bare
     if wanted.name == present.name == "DateTime64" and wanted.precision > max(WHOLE_RANGE, present.precision):
-        return f"Recreate the table with {column.name} {chosen}: no ALTER is safe, as it holds 1677 to 2262 only."
+        return f"`ch_sink resync CONFIG --apply` makes it {chosen}: no ALTER is safe, as that holds 1677 to 2262 only."
     altered = [f"{text};" for text in alter(table, [f"MODIFY COLUMN {quote(column.name)} {chosen}"])]
     return "\n".join((*altered, *refilled(table, key)))
 
