@@ -210,8 +210,7 @@ def expect_same_terms(
             hint="Take the change of source_table back, or use another table, and another `stream`.",
         )
     was, now = dict(terms.columns), dict(filled)
-    changed = {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
-    changed -= {name for name in changed - now.keys() if was[name] == f"field {name}"}  # as without being named
+    changed = _filled_otherwise(was, now)
     profiles = [State.from_json(t.state).profile for t in totals]
     key = frozenset(name for profile in profiles for name in profile.key_columns)
     by_all = table.finds_by_all(key)
@@ -224,9 +223,9 @@ def expect_same_terms(
         stored.expect_same_readings(dict(terms.readings), leave, has_rows=has_rows)
     if has_rows:
         stored.expect_same_types(dict(terms.types))
-    added = {name for name, _ in policy.columns.add} - was.keys()
-    changed -= {name for name in changed if now.get(name) == LEFT_OUT or name in added} - deciding
-    changed -= {name for name in changed if was.get(name) == ADDED}  # it is filled as long as the table has it
+    constants = dict(policy.columns.add)
+    may = {name for name in changed if now.get(name) == LEFT_OUT or (name in constants and name not in was)}
+    changed = (changed & deciding) | (changed - may if has_rows else frozenset())
     if not changed or not totals:
         return last
     found = changed & {*deciding, IDS}
@@ -239,6 +238,15 @@ def expect_same_terms(
         f"filled with {after} now: {missed}",
         hint=f"Take that change of the configuration back, or {stored.fill(from_topic=after == ADDED)}.",
     )
+
+
+def _filled_otherwise(was: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
+    """The columns that are filled with something else. ``was``, ``now``: their origins.
+
+    A field that the connector adds, or of the column's own name, goes on to fill its column if that is no longer named.
+    """
+    go_on = {name for name, of in was.items() if name not in now and of in (ADDED, f"field {name}")}
+    return frozenset(name for name in was.keys() | now.keys() if was.get(name) != now.get(name)) - go_on
 
 
 _READ_BY = {
