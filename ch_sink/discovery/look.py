@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 from ch_sink.config import Config
 from ch_sink.decode.avro.columns import columns_of
@@ -156,13 +155,16 @@ def _chosen(seen: Sampled, policy: Policy) -> Sampled:
 
 
 def _misnamed(chosen: ColumnPolicy, schema: RowSchema) -> Iterator[str]:
-    """A topic need not have every column that a file of many topics names, so only what resembles one counts."""
+    """The names that events write otherwise: in other letter cases, or adjusted for Avro.
+
+    Others may be meant for another topic of the file.
+    """
     there = {_PLAIN.sub("", f.name.casefold()): f.name for f in schema.fields}
     for key, names in (("exclude", chosen.exclude), ("rename", dict(chosen.rename)), ("mask", dict(chosen.mask))):
         for name in names:
-            near = get_close_matches(_PLAIN.sub("", name.casefold()), there, n=1, cutoff=0.8)
-            if near and schema.field(name) is None:
-                yield f"columns.{key} names {name}, which no sampled event has; they have {there[near[0]]}"
+            own = there.get(_PLAIN.sub("", name.casefold()))
+            if own is not None and schema.field(name) is None:
+                yield f"columns.{key} names {name}, which no sampled event has; they have {own}"
 
 
 _DOCUMENTS = Obstacle(

@@ -31,15 +31,15 @@ def test_a_field_under_its_adjusted_name_is_the_column_of_the_original_one() -> 
 
 
 def test_a_choice_that_no_event_has_is_named_with_the_column_that_may_be_meant() -> None:
-    """A misspelt mask would store the value as it is. A topic need not have every column of a file of many."""
-    row = {"id": 1, "EMAIL": "a@b", "Unit_Price": 5, "city": "x", "phone": "1"}
+    """The mask of another name would store the value as it is. A topic need not have every column of a file of many."""
+    row = {"id": 1, "EMAIL": "a@b", "Unit_Price": 5, "City": "x", "phone": "1"}
     chosen = ColumnPolicy(
-        exclude=("Unit Price", "nowhere"), rename=(("citty", "town"),), mask=(("email", "sha256"), ("phone", "redact"))
+        exclude=("Unit Price", "phones"), rename=(("city", "town"),), mask=(("email", "sha256"), ("phone", "redact"))
     )
     seen = examine([records((1, event(after=row)))], "t", replace(policy_of(), columns=chosen))
     assert [said.partition(", ")[0] for said in seen.misnamed] == [
         "columns.exclude names Unit Price",
-        "columns.rename names citty",
+        "columns.rename names city",
         "columns.mask names email",
     ]
     assert seen.misnamed[2].endswith("they have EMAIL")
