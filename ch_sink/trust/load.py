@@ -33,7 +33,7 @@ from ch_sink.trust.topic import Check, never_stops, until_stopped
 from ch_sink.types.arrow import arrow_type
 from ch_sink.types.build import converter
 from ch_sink.types.chtype import parse_type
-from ch_sink.types.column import Column
+from ch_sink.types.column import Column, ValuePolicy
 from ch_sink.types.connect import RowSchema, SourceType
 from ch_sink.types.converter import Converter
 from ch_sink.types.sql import quote
@@ -106,7 +106,9 @@ def snapshot_columns(
             continue
         if stated is None and not same_decimal_text(kind, there[name], policy.values.decimal_handling):
             continue
-        prepared = _prepared(name, filled, kind, there[name], table, policy)
+        # As in events, keys are never clamped: two rows of the source would become one.
+        values = replace(policy.values, out_of_range="fail") if column.name in key else policy.values
+        prepared = _prepared(name, filled, kind, there[name], table, values)
         if prepared is not None:
             identifies = column.name in key and not parse_type(column.type).nullable
             found.append(_masked(replace(prepared, table=column, identifies=identifies), chosen))
@@ -164,13 +166,13 @@ def _masked(column: SnapshotColumn, chosen: ColumnPolicy) -> SnapshotColumn:
 
 
 def _prepared(
-    name: str, column: Column, kind: SourceType, database_type: str, table: TargetTable, policy: Policy
+    name: str, column: Column, kind: SourceType, database_type: str, table: TargetTable, values: ValuePolicy
 ) -> SnapshotColumn | None:
-    encode = encoder(kind, database_type, policy.values.binary_handling)
+    encode = encoder(kind, database_type, values.binary_handling)
     if encode is None:
         return None
     try:
-        made = converter(kind, column, encoding="json", policy=policy.values, omits=False, years=table.years)
+        made = converter(kind, column, encoding="json", policy=values, omits=False, years=table.years)
     except TableError:
         return None
     if parse_type(column.type).bare.name == "String" and not _same_text(kind, database_type, made):

@@ -236,12 +236,18 @@ def test_a_repair_ends_an_earlier_one_that_still_runs(client: Client, database: 
     assert (it.view(), sums(client, database)) == ([], [0, 0])
 
 
-def test_a_row_of_the_source_with_a_null_in_its_key_is_not_stored_as_another(client: Client, database: str) -> None:
-    """The stream makes its events dead letters; a repair would store it as the row 0."""
-    it = stored(client, database)
-    it.source = Rows([(1, "a"), (None, "b")])
+@pytest.mark.parametrize(
+    ("key", "said"), [(None, "NULL in the key column 'id'"), (1 << 63, "column 'id' of the source")]
+)
+def test_a_key_of_the_source_that_the_table_cannot_hold_is_not_stored_as_another(
+    client: Client, database: str, key: int | None, said: str
+) -> None:
+    """The stream makes its events dead letters; a repair would store it as the row 0, or as the largest number."""
+    it = hand(client, database, "collapsing", [insert(1, "a", 100)], out_of_range="clamp")
+    it.read_all()
+    it.source = Rows([(1, "a"), (key, "b")])
     before = it.view()
-    with pytest.raises(StreamFailed, match="NULL in the key column 'id'"):
+    with pytest.raises(StreamFailed, match=said):
         repaired(it.subject, Options(patience=0, against="source"), apply=True)
     assert it.view() == before
 
