@@ -202,7 +202,7 @@ def _expect_columns(planned: TargetTable, live: TargetTable, *, nullable: bool) 
     """
     types = {c.name: parse_type(c.type) for c in planned.columns}
     names = {*types, *(c.name for c in live.columns)}
-    texts = {"order_by": ", ".join(planned.sorting_key), "partition_by": planned.partition_key, "ttl": planned.ttl}
+    texts = {"order_by": ", ".join(planned.sorting_elements), "partition_by": planned.partition_key, "ttl": planned.ttl}
     for key, text in texts.items():
         what = key.replace("_", " ").upper()
         if gone := sorted(columns_in(text or "tuple()", names) - types.keys()):

@@ -229,6 +229,18 @@ def test_a_shape_in_which_rows_would_be_lost_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.long
+def test_a_column_of_order_by_may_have_any_name(client: Client, database: str) -> None:
+    it = hand(client, database, "replacing", EVENTS[:4])
+    (described,) = client.rows(f"SHOW CREATE TABLE {database}.t")
+    client.command(f"DROP TABLE {database}.t SYNC")
+    sql = str(next(iter(described.values()))).replace("(\n", "(`k€` String, ", 1)
+    client.command(sql.replace("ORDER BY id", "ORDER BY (id, `k€`)"))
+    it.read((0, 4))
+    resynced(shaped(it, engine=EngineChoice.SIGN_REPLACING), apply=True, against="topic")
+    assert detect(client, database, "t", policy_of()).sorting_key == ("id", "k€")
+
+
+@pytest.mark.long
 def test_a_key_that_may_be_null_is_made_where_the_file_accepts_it(client: Client, database: str) -> None:
     it = hand(client, database, "replacing", EVENTS[:4])
     (described,) = client.rows(f"SHOW CREATE TABLE {database}.t")
