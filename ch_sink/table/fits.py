@@ -86,7 +86,7 @@ def _column(
             yield Finding("fail", "types", error.message, error.hint)
             return
     remedy = _change(table, column, declared, key, choices)
-    if remedy is not None and not table.finds_by_all(key):
+    if remedy is not None and remedy.startswith("ALTER") and not table.finds_by_all(key):
         remedy = f"{remedy}\n{REFILL_STORED}"
     less = _less(natural(declared), parse_type(column.type).bare)
     if less:
