@@ -100,6 +100,8 @@ IGNORED = "ignored_key_fields"
 KEY_COLUMNS = "key_columns"
 LEFT_OUT = "nothing"
 """The origin of a column that the stream leaves out."""
+WHOLE = "the document"
+"""The origin of the column of whole documents, if it has another name than usual."""
 ADDED = "a field that the connector adds"
 """The origin of a column of ``flattened.columns``."""
 
@@ -185,7 +187,7 @@ class Policy:
         made = dict.fromkeys(self.events.meta_columns, ADDED)
         made |= {name: f"field {path}" for name, path in documents.columns}
         if documents.column not in ("", DOCUMENT):
-            made[documents.column] = "the document"
+            made[documents.column] = WHOLE
         if documents.keys == "typed":
             made[IDS] = "JSON that says its type"
         return tuple(sorted({**made, **dict(self.columns.origins())}.items()))

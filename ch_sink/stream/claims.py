@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
-from ch_sink.model.policy import ADDED, IDS, IGNORED, KEY_COLUMNS, LEFT_OUT, Origins, Policy
+from ch_sink.model.policy import ADDED, IDS, IGNORED, KEY_COLUMNS, LEFT_OUT, WHOLE, Origins, Policy
 from ch_sink.model.values import is_part
 from ch_sink.order import State
 from ch_sink.ports import Claim, Execution, Ledger, TableRefilled, Terms
@@ -210,7 +210,7 @@ def expect_same_terms(
             hint="Take the change of source_table back, or use another table, and another `stream`.",
         )
     was, now = dict(terms.columns), dict(filled)
-    changed = _filled_otherwise(was, now)
+    changed = _filled_otherwise(was, now, table, dict(policy.columns.rename))
     profiles = [State.from_json(t.state).profile for t in totals]
     key = frozenset(name for profile in profiles for name in profile.key_columns)
     by_all = table.finds_by_all(key)
@@ -240,13 +240,21 @@ def expect_same_terms(
     )
 
 
-def _filled_otherwise(was: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
+def _filled_otherwise(
+    was: Mapping[str, str], now: Mapping[str, str], table: TargetTable, rename: Mapping[str, str]
+) -> frozenset[str]:
     """The columns that are filled with something else. ``was``, ``now``: their origins.
 
     A field that the connector adds, or of the column's own name, goes on to fill its column if that is no longer named.
+    A file of many topics masks and renames columns that only some tables have, or will have: where the table has it
+    under neither name, no row has a value of it. Of a column that was excluded, rows lack the value in any case.
     """
     go_on = {name for name, of in was.items() if name not in now and of in (ADDED, f"field {name}")}
-    return frozenset(name for name in was.keys() | now.keys() if was.get(name) != now.get(name)) - go_on
+    there = {IDS, *(column.name for column in table.columns)}
+    there |= {new for old, new in rename.items() if old in there}
+    there |= {name for name, of in was.items() if of == LEFT_OUT and f"column {name}" not in was.values()}
+    there |= {name for name, of in (*was.items(), *now.items()) if of in (ADDED, WHOLE) or of.startswith("field ")}
+    return frozenset(name for name in (was.keys() | now.keys()) & there if was.get(name) != now.get(name)) - go_on
 
 
 _READ_BY = {

@@ -82,6 +82,18 @@ def test_any_other_column_is_filled_as_before_or_all_rows_anew(
     opens(before(**was), there, **was)
 
 
+def test_a_column_that_the_table_lacks_holds_up_no_stream() -> None:
+    """A file of many topics names columns that only some tables have, or will have."""
+    there = table(REPLACING, "id")
+    for chosen in ({"mask": (("phone", "sha256"),)}, {"rename": (("phone", "tel"),)}, {"add": (("zone", "'a'"),)}):
+        opens(before(), there, **chosen)
+        opens(before(**chosen), there)
+    with pytest.raises(StreamFailed, match="'email', which would be filled with column v"):
+        opens(before(), there, rename=(("v", "email"),))
+    with pytest.raises(StreamFailed, match="nothing in the column 'phone'"):
+        opens(before(exclude=("phone",)), there)
+
+
 @pytest.mark.parametrize("now", [{"exclude": ("v",)}, {"add": (("tenant", "'eu'"),)}])
 def test_a_column_may_be_left_out_from_now_on_or_get_a_constant_which_is_its_default(now: dict[str, Any]) -> None:
     opens(before(), table(REPLACING, "id"), **now)
