@@ -231,7 +231,8 @@ def expect_same_terms(
     found = changed & {*deciding, IDS}
     name = min(found or changed)
     after = now.get(name, f"column {name}")
-    before = was.get(name, LEFT_OUT if after in (ADDED, f"field {name}") else f"column {name}")
+    new = table.column(name) is None or after in (ADDED, f"field {name}")
+    before = was.get(name, LEFT_OUT if new else f"column {name}")
     missed = "later changes would not find these rows" if found else "rows that do not change would stay as they are"
     raise StreamFailed(
         f"stream {stream!r} has stored rows of {table.qualified} with {before} in the column {name!r}, which would be "
