@@ -252,8 +252,8 @@ def _filled_otherwise(
     """
     go_on = {name for name, of in was.items() if name not in now and of in (ADDED, f"field {name}")}
     there = {IDS, *(column.name for column in table.columns)}
-    there |= {new for old, new in rename.items() if old in there}
     there |= {name for name, of in was.items() if of == LEFT_OUT and f"column {name}" not in was.values()}
+    there |= {new for old, new in rename.items() if old in there}
     there |= {name for name, of in (*was.items(), *now.items()) if of in (ADDED, WHOLE) or of.startswith("field ")}
     return frozenset(name for name in (was.keys() | now.keys()) & there if was.get(name) != now.get(name)) - go_on
 

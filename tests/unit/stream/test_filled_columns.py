@@ -92,6 +92,8 @@ def test_a_column_that_the_table_lacks_holds_up_no_stream() -> None:
         opens(before(), there, rename=(("v", "email"),))
     with pytest.raises(StreamFailed, match="nothing in the column 'phone'"):
         opens(before(exclude=("phone",)), there)
+    with pytest.raises(StreamFailed, match="nothing in the column 'tel', which would be filled with column phone"):
+        opens(before(exclude=("phone",)), there, rename=(("phone", "tel"),))
 
 
 @pytest.mark.parametrize("now", [{"exclude": ("v",)}, {"add": (("tenant", "'eu'"),)}])
