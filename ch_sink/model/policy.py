@@ -46,14 +46,11 @@ class KeyPolicy:
     """Fields of the Kafka key that are left out: keys are unique without them."""
 
 
-DOCUMENT = "document"
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentPolicy:
     """Policy for MongoDB's documents as columns. In YAML, the section ``document``."""
 
-    column: str = DOCUMENT
+    column: str = "document"
     """The column that receives the whole document, if the table has it; empty for none."""
     columns: tuple[tuple[str, str], ...] = ()
     """Columns whose value is not the field of the same name, each with the dotted path of its field."""
@@ -186,7 +183,7 @@ class Policy:
         documents = self.documents
         made = dict.fromkeys(self.events.meta_columns, ADDED)
         made |= {name: f"field {path}" for name, path in documents.columns}
-        if documents.column not in ("", DOCUMENT):
+        if documents.column not in ("", DocumentPolicy().column):
             made[documents.column] = WHOLE
         if documents.keys == "typed":
             made[IDS] = "JSON that says its type"

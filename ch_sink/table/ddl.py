@@ -311,7 +311,7 @@ def truncate_statement(table: TargetTable, floor: int, version_column: str | Non
             [*columns, version, "-1"],
             f"FROM {table.qualified} FINAL WHERE {version} < {bound} AND {sign} > 0{mine}",
             # A row that changed its table partition is paired inside each partition only.
-            ", do_not_merge_across_partitions_select_final = 1",
+            "do_not_merge_across_partitions_select_final = 1",
         )
     raise TableError(
         f"a truncate cannot be applied to {table.qualified} ({engine.name})",
@@ -336,9 +336,9 @@ def _own_rows(table: TargetTable) -> str:
     return "".join(conditions)
 
 
-def _insert(table: TargetTable, columns: list[str], values: list[str], rest: str, settings: str = "") -> str:
-    settings = f"SETTINGS max_partitions_per_insert_block = 0{settings}"
-    return f"INSERT INTO {table.qualified} ({', '.join(columns)}) SELECT {', '.join(values)} {rest} {settings}"
+def _insert(table: TargetTable, columns: list[str], values: list[str], rest: str, *settings: str) -> str:
+    listed = ", ".join(("max_partitions_per_insert_block = 0", *settings))
+    return f"INSERT INTO {table.qualified} ({', '.join(columns)}) SELECT {', '.join(values)} {rest} SETTINGS {listed}"
 
 
 def own_rows(table: TargetTable, chosen: ColumnPolicy) -> str:

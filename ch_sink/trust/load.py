@@ -106,11 +106,12 @@ def snapshot_columns(
             continue
         if stated is None and not same_decimal_text(kind, there[name], policy.values.decimal_handling):
             continue
+        in_key = column.name in key
         # As in events, keys are never clamped: two rows of the source would become one.
-        values = replace(policy.values, out_of_range="fail") if column.name in key else policy.values
+        values = replace(policy.values, out_of_range="fail") if in_key else policy.values
         prepared = _prepared(name, filled, kind, there[name], table, values)
         if prepared is not None:
-            identifies = column.name in key and not parse_type(column.type).nullable
+            identifies = in_key and not parse_type(column.type).nullable
             found.append(_masked(replace(prepared, table=column, identifies=identifies), chosen))
     lacking = [name for name in key if name not in {*added, *(c.table.name for c in found)}]
     if lacking and (read_as := there.get(named.get(lacking[0], lacking[0]))) is not None:
