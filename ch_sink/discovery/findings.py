@@ -245,16 +245,17 @@ def _columns(
         )
     try:
         empty = not may_have_rows(client, table)
-        alone = table.finds_by_all(key_columns(config, schema, table))
-        retyped = () if empty else retyped_findings(table, schema, alone=alone)
-        yield from (finding for _, finding in retyped)
-        statements = diff(table, schema, table_spec(config), keep=[name for name, _ in retyped], empty=empty)
+        key = key_columns(config, schema, table)
+        alone = table.finds_by_all(key)
+        retyped = {} if empty else retyped_findings(table, schema, alone=alone)
+        yield from retyped.values()
+        statements = diff(table, schema, table_spec(config), keep=retyped, empty=empty)
         remedy = "\n".join(f"{one};" for one in statements if not any(text in one for text in altered))
     except ChSinkError as error:
         yield Finding("warn", "columns", str(error), error.hint)
         return
     if "MODIFY COLUMN" in remedy:
-        remedy = "\n".join((remedy, *refilled(table, key_columns(config, schema, table))))
+        remedy = "\n".join((remedy, *refilled(table, key)))
     unknown = {} if empty else unfilled(table, schema, table_spec(config))
     if unknown and (config.evolve != "ignore" or alone):
         yield unfilled_finding(config, table, unknown, alone=alone)

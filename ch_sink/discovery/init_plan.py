@@ -37,11 +37,13 @@ from ch_sink.discovery.wiring import (
 )
 from ch_sink.errors import REFILL, AccessDenied, ChSinkError, ClickHouseError, TableError, TableNotFound
 from ch_sink.merge.resolved import version_column
+from ch_sink.model.counts import capitalized
 from ch_sink.order.version import layout_for
 from ch_sink.table.checks import ANOTHER_TABLE, Finding, deletes_finding, expect_key
 from ch_sink.table.ddl import Statement, init_statements, made_table, own_rows
 from ch_sink.table.detect import maker_of, unused_mark
 from ch_sink.table.evolve import (
+    ANEW_ALONE,
     FILL_COLUMN,
     REFILL_ALONE,
     RETYPED,
@@ -108,8 +110,9 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         assert client is not None
         empty = not may_have_rows(client, existing)
         alone = existing.finds_by_all(key_columns(config, schema, existing))
-        retyped = () if empty else retyped_findings(existing, schema, alone=alone)
-        keep = [c.name for c in existing.columns] if alone and not empty else [name for name, _ in retyped]
+        stays = alone and not empty
+        retyped = {} if empty else retyped_findings(existing, schema, alone=alone)
+        keep = [c.name for c in existing.columns] if stays else retyped
         statements = [
             *altering(existing, alter(existing, repairs, spec.cluster)),
             *existing_statements(existing, schema, spec, keep=keep, empty=empty),
@@ -120,9 +123,9 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
         if added and seen.schema.inferred and seen.connector != "mongodb":
             notes.append(_guessed(seen, f"of the added columns ({', '.join(added)})"))
         statements += _rollups(config, client, planned_table(existing, schema, spec, empty=empty), notes)
-        notes += [*_lacking_views(existing), *(_kept(existing, schema, spec) if alone and not empty else ())]
+        notes += [*_lacking_views(existing), *(_kept(existing, schema, spec) if stays else ())]
         found = [f for f in value_findings(existing, seen.literals, config.policy().values) if f.level != "ok"]
-        found += [*_other_rows(config, client, existing, schema), *(finding for _, finding in retyped)]
+        found += [*_other_rows(config, client, existing, schema), *retyped.values()]
         if not empty and (lacking := unfilled(existing, schema, spec)):
             found.append(unfilled_finding(config, existing, lacking, alone=alone))
         return InitPlan(existing.name, tuple(statements), tuple(notes), tuple(found))
@@ -140,19 +143,22 @@ def plan_init(config: Config, seen: Sampled, client: Client | None) -> InitPlan:
     return InitPlan(spec.table, (*statements, *rollups), tuple(notes))
 
 
-def retyped_findings(table: TargetTable, schema: RowSchema, *, alone: bool) -> list[tuple[str, Finding]]:
+def retyped_findings(table: TargetTable, schema: RowSchema, *, alone: bool) -> dict[str, Finding]:
     """The columns that do not hold what the source sends now, nor would after an ALTER: ``init`` leaves them alone.
 
     ``alone``: rows have no key.
     """
-    found, step = [], "Load a new snapshot into a new table." if alone else f"{RETYPED[0].upper()}{RETYPED[1:]}."
+    step = capitalized(f"{ANEW_ALONE if alone else RETYPED}.")
+    found = {}
     for field in schema.fields:
         column = table.column(field.name)
-        changed = outgrown(table, column, field.type) if column is not None and column.insertable else None
-        if column is not None and column.stated is not None and changed is not None and changed.change == "type":
+        if column is None or not column.insertable or column.stated is None:
+            continue
+        changed = outgrown(table, column, field.type)
+        if changed is not None and changed.change == "type":
             was, now = (of.to_note().partition(" {")[0] for of in (column.stated, field.type))
             said = f"{field.name} is {now} in the source and was {was}: {column.type} does not hold these values as "
-            found.append((field.name, Finding("fail", "columns", f"{said}they are", step)))
+            found[field.name] = Finding("fail", "columns", f"{said}they are", step)
     return found
 
 

@@ -87,6 +87,11 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{grouped(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
+def capitalized(text: str) -> str:
+    """The text with a capital at its beginning, as a sentence has it; the rest stays as it is."""
+    return text[0].upper() + text[1:]
+
+
 def grouped(number: int) -> str:
     """The number with grouped thousands: ``12 000``."""
     return f"{number:,}".replace(",", " ")

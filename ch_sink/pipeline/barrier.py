@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from ch_sink.errors import StreamFailed
 from ch_sink.model.change import NO_FLOOR, ChangeBatch, Floor, Op, UnknownColumn
+from ch_sink.model.counts import capitalized
 from ch_sink.order import Sequenced, State
 from ch_sink.order.version import POSITION_SHIFT, to_int
 from ch_sink.pipeline.target import Target
-from ch_sink.table.evolve import RETYPED, adding_by_hand, alter, offered
+from ch_sink.table.evolve import ANEW_ALONE, RETYPED, adding_by_hand, alter, offered
 from ch_sink.table.model import TargetTable
 from ch_sink.types.sql import literal, quote
 
@@ -125,7 +126,7 @@ def _refuse_narrowed(columns: Iterable[UnknownColumn], table: TargetTable) -> No
                 f"the change event at offset {column.first_offset} has column {column.name!r} as {now}, which is "
                 f"smaller than before: the source may have changed its rows without an event, and those of "
                 f"{table.qualified} have no key and are found by all of their values",
-                hint="Load a new snapshot into a new table.",
+                hint=f"{capitalized(ANEW_ALONE)}.",
             )
 
 
@@ -146,7 +147,7 @@ def _refuse_retyped(columns: Iterable[UnknownColumn], table: TargetTable, evolve
         was = (column.stated.to_note() if column.stated is not None else "unknown").partition(" {")[0]
         now = found.comment.partition("debezium: ")[2]
         state = f"COMMENT COLUMN {quote(found.name)} {literal(found.comment)}"
-        anew = "load a new snapshot into a new table" if alone else f"{RETYPED}, which makes the column for that type"
+        anew = ANEW_ALONE if alone else f"{RETYPED}, which makes the column for that type"
         raise StreamFailed(
             f"the change event at offset {found.first_offset} has column {found.name!r} as {now.partition(' {')[0]}, "
             f"which was {was}: {column.type} of {table.qualified} does not hold these values as they are",

@@ -9,6 +9,7 @@ import pyarrow as pa
 from ch_sink.errors import StreamFailed, TableError
 from ch_sink.merge.resolved import Scope, System, version_column
 from ch_sink.model.change import ChangeBatch, ReadAs
+from ch_sink.model.counts import capitalized
 from ch_sink.model.policy import Policy
 from ch_sink.order import Layout, layout_for, strategy_for
 from ch_sink.sources import STATED, Source
@@ -106,7 +107,7 @@ class Target:
             raise StreamFailed(
                 f"the keys behind offset {offset}, or earlier ones, state another type of {name!r} ({shown}): it is "
                 f"read as another value, and changes would not find the rows that {self.table.qualified} has",
-                hint=hint[0].upper() + hint[1:],
+                hint=capitalized(hint),
             )
 
     def expect_still_rows(self, key: tuple[str, ...]) -> None:

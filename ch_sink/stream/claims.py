@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ch_sink.errors import LedgerConflict, StreamFailed, Superseded
+from ch_sink.model.counts import capitalized
 from ch_sink.model.policy import ADDED, IDS, IGNORED, KEY_COLUMNS, LEFT_OUT, WHOLE, Origins, Policy
 from ch_sink.model.values import is_part
 from ch_sink.order import State
@@ -246,16 +247,16 @@ def _filled_otherwise(
 ) -> frozenset[str]:
     """The columns that are filled with something else. ``was``, ``now``: their origins.
 
-    A field that the connector adds, or of the column's own name, goes on to fill its column if that is no longer named.
-    A file of many topics masks and renames columns that only some tables have, or will have: where the table has it
-    under neither name, no row has a value of it. Of a column that was excluded, rows lack the value in any case.
+    A column that the file no longer names keeps its source, if that is a field of its own name or one that the
+    connector adds. A file of many topics masks and renames columns that only some tables have, or will have: a table
+    with neither name has no values of it. Rows lack the values of an excluded column in any case.
     """
-    go_on = {name for name, of in was.items() if name not in now and of in (ADDED, f"field {name}")}
+    same = {name for name, of in was.items() if name not in now and of in (ADDED, f"field {name}")}
     there = {IDS, *(column.name for column in table.columns)}
     there |= {name for name, of in was.items() if of == LEFT_OUT and f"column {name}" not in was.values()}
     there |= {new for old, new in rename.items() if old in there}
     there |= {name for name, of in (*was.items(), *now.items()) if of in (ADDED, WHOLE) or of.startswith("field ")}
-    return frozenset(name for name in (was.keys() | now.keys()) & there if was.get(name) != now.get(name)) - go_on
+    return frozenset(name for name in (was.keys() | now.keys()) & there if was.get(name) != now.get(name)) - same
 
 
 _READ_BY = {
@@ -323,7 +324,7 @@ class _Stored:
                     f"stream {self.stream!r} has stored rows of {table.qualified} with {column.name!r} as {was}, and "
                     f"the column is {column.type} now: later changes may state other values there, and would not find "
                     "these rows",
-                    hint=f"{self.fill()[0].upper()}{self.fill()[1:]}.",
+                    hint=f"{capitalized(self.fill())}.",
                 )
 
     def fill(self, *, from_topic: bool = False) -> str:

@@ -25,6 +25,8 @@ REFILL_ALONE = "fill the table again with `ch_sink resync CONFIG --against topic
 
 RETYPED = "fill the table again with `ch_sink resync CONFIG --against source --apply`"
 """The step for a column that does not hold the source's present type, where rows have a key."""
+ANEW_ALONE = "load a new snapshot into a new table"
+"""The step where they have none."""
 
 
 def refilled(table: TargetTable, key: Collection[str]) -> list[str]:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from ch_sink.errors import ChSinkError
-from ch_sink.model.counts import counted, grouped
+from ch_sink.model.counts import capitalized, counted, grouped
 from ch_sink.table.model import TargetTable
 from ch_sink.trust.differences import Difference, Differences
 from ch_sink.trust.rollups import RolledUp
@@ -259,7 +259,7 @@ def _details(report: Report) -> str:
     parts.append(f", a sample of {report.share:.2%} of the keys</p>" if report.share < 1 else "</p>")
     notes = [*report.notes, *("; ".join(line.strip() for line in one.lines) for one in report.rollups)]
     notes += ["only some rows or columns were compared"] if report.partial else []
-    parts += [f"<p>{escape(text[0].upper() + text[1:])}.</p>" for text in notes if text]
+    parts += [f"<p>{escape(capitalized(text))}.</p>" for text in notes]
     if report.columns:
         cells = "".join(_row([name, grouped(n)]) for name, n in sorted(report.columns.items(), key=lambda c: -c[1]))
         parts.append(f"<table><tr><th>column</th><th>rows in which it differs</th></tr>{cells}</table>")

@@ -290,12 +290,12 @@ def test_what_stops_the_stream_at_another_type_stays_noted(
     made = make_table(client, database, "t", RowSchema((key, Field("x", was)), (key,)), policy=POLICY)
     schema, before = RowSchema((key, Field("x", now)), (key,)), made.column("x")
     found = retyped_findings(made, schema, alone=False)
-    assert [(name, one.level) for name, one in found] == [("x", "fail")]
-    assert "resync CONFIG --against source" in (found[0][1].remedy or "")
+    assert [(name, one.level) for name, one in found.items()] == [("x", "fail")]
+    assert "resync CONFIG --against source" in (found["x"].remedy or "")
     for statement in existing_statements(made, schema, TableSpec(database, "t"), keep=["x"]):
         client.command(statement.sql)
     assert detect(client, database, "t", POLICY).column("x") == before
-    assert retyped_findings(made, RowSchema((key, Field("x", was)), (key,)), alone=False) == []
+    assert retyped_findings(made, RowSchema((key, Field("x", was)), (key,)), alone=False) == {}
 
 
 def test_of_two_changes_of_a_column_that_check_knows_it_names_one(client: Client, database: str) -> None:
